@@ -145,6 +145,18 @@ class TestOptuna:
         assert sweep.spec.direction is Direction.MAXIMIZE
         assert [trial.score for trial in trials] == [trial.params["x"] for trial in trials]
 
+    def test_none_is_a_choice(self, study: optuna.Study, run: Run) -> None:
+        other = optuna.create_study(study_name="other", storage=STUDY)
+        for depth in (None, 3, 5, None):
+            other.enqueue_trial({"depth": depth})
+        other.optimize(
+            lambda t: (t.suggest_categorical("depth", [None, 3, 5]) or 9) + t.suggest_float("x", 0.0, 1.0), 4
+        )
+        assert run.json(f"import optuna {STUDY} --experiment other --json")["outside"] == 0
+        sweep, trials = stored("other")
+        assert Space.from_dict(sweep.spec.space).parameters[0] == Categorical("depth", ("None", 3, 5))
+        assert [trial.params["depth"] for trial in trials] == ["None", 3, 5, "None"]
+
     def test_a_cost_that_is_no_time_is_not_known(self, study: optuna.Study, run: Run) -> None:
         costs = [2.0, math.inf, 10**400, 1e12, True, "5", 3]
         strange = optuna.create_study(study_name="strange", storage=STUDY)
@@ -265,7 +277,14 @@ def test_a_space_holds_the_values_that_it_was_made_of(values: list[Any]) -> None
 
 @pytest.mark.parametrize(
     ("theirs", "ours"),
-    [("lr", "lr"), ("opt/lr-rate 1", "opt.lr_rate_1"), ("1x", "_1x"), ("a..b", "a._.b"), ("größe", "größe")],
+    [
+        ("lr", "lr"),
+        ("opt/lr-rate 1", "opt.lr_rate_1"),
+        ("1x", "_1x"),
+        ("a..b", "a._.b"),
+        ("größe", "größe"),
+        ("x²/½", "x_._"),
+    ],
 )
 def test_names_become_names_of_a_space(theirs: str, ours: str) -> None:
     assert parameter_name(theirs) == ours

@@ -157,7 +157,7 @@ def _run(optuna: Any, trial: Any, objective: int, cost: str | None) -> Run:
     end, score, reason = result(end, value, reason)
     return Run(
         key=str(trial.number),
-        params=parameters(trial.params),
+        params=parameters({key: _choice(value) for key, value in trial.params.items()}),
         end=end,
         score=score,
         cost_seconds=seconds,
@@ -167,6 +167,11 @@ def _run(optuna: Any, trial: Any, objective: int, cost: str | None) -> Run:
         curve=_curve(trial.intermediate_values, seconds or 0.0),
         began="" if trial.datetime_start is None else _moment(trial.datetime_start),
     )
+
+
+def _choice(value: Any) -> Any:
+    """Returns None, which is often a choice of a study and never one of a space, as the text "None"."""
+    return "None" if value is None else value
 
 
 def _seconds(trial: Any, cost: str | None) -> float | None:
@@ -195,7 +200,7 @@ def _parameter(optuna: Any, name: str, distribution: Any) -> Parameter | None:
     kinds = optuna.distributions
     with contextlib.suppress(SpaceError, OverflowError, TypeError):
         if isinstance(distribution, kinds.CategoricalDistribution):
-            choices = [parameters({"x": choice}).get("x") for choice in distribution.choices]
+            choices = [parameters({"x": _choice(choice)}).get("x") for choice in distribution.choices]
             return Categorical(name, tuple(choice for choice in choices if choice is not None))
         scale: Scale = "log" if distribution.log else "linear"
         if isinstance(distribution, kinds.IntDistribution):
