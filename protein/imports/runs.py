@@ -139,7 +139,7 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def parameter_name(name: str) -> str:
     """Returns the name that a space can have: "opt/lr-rate 1" becomes "opt.lr_rate_1"."""
-    parts = [re.sub(r"\W", "_", part) for part in re.split(r"[./]", name)]
+    parts = ["".join(c if f"_{c}".isidentifier() else "_" for c in part) for part in re.split(r"[./]", name)]
     return ".".join(part if part.isidentifier() else f"_{part}" for part in parts)
 
 
