@@ -374,3 +374,24 @@ def test_load_knows_scores_as_the_user_does_and_columns_of_one_name(tmp_path: Pa
     assert (frame["score"] == frame["x"]).all()
     assert frame["params.score"].between(1.0, 2.0).all()
     assert (frame["predicted_score_low"].dropna() <= frame["predicted_score_high"].dropna()).all()
+
+
+def test_load_keeps_every_parameter_whatever_it_is_called(tmp_path: Path) -> None:
+    names = ("number", "steps", "params.steps")
+    space = protein.Space([protein.Float(name, 10.0 * i, 10.0 * i + 1.0) for i, name in enumerate(names)])
+    protein.Sweep(space, max_trials=2, name="mine", store=f"{tmp_path}/x.db", quiet=True).run(lambda *_: 1.0)
+    frame = protein.load(store=f"{tmp_path}/x.db").trials
+    assert len(frame.sort_values("number")) == 2
+    for i, name in enumerate(("params.number", "params.params.steps", "params.steps")):
+        assert frame[name].between(10.0 * i, 10.0 * i + 1.0).all()
+
+
+def test_the_best_of_a_loaded_sweep_is_among_its_trials(tmp_path: Path) -> None:
+    url = f"{tmp_path}/x.db"
+    space = protein.Space([protein.Float("x", 0.0, 1.0)])
+    for most in (4, 12):
+        loaded = protein.load(store=url) if most > 4 else None
+        sweep = protein.Sweep(space, max_trials=most, name="mine", store=url, seed=1, quiet=True)
+        sweep.run(lambda params, report: params["x"] + (100.0 if most > 4 else 0.0))
+    assert loaded is not None
+    assert loaded.best.name in loaded.trials.index

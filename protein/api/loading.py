@@ -13,6 +13,7 @@ from protein.types import Direction, SweepSpec
 if TYPE_CHECKING:
     import pandas
 
+_INDEX = "number"  # of the trials, which no column may be called
 _SCORES = ("score", "predicted_score", "predicted_score_low", "predicted_score_high")
 _TIMES = ("started_at", "finished_at")
 _TEXTS = ("origin", "reason", "note", "owner")
@@ -50,6 +51,7 @@ class LoadedSweep:
             sweep = stores.find(store, name)
             columns = store.columns(sweep.id)
         self._sweep = sweep
+        self._ended = {number for number, end in zip(columns.number, columns.end, strict=True) if end is not None}
         self.name: str = sweep.spec.name
         self.spec: SweepSpec = sweep.spec
         self.trials: pandas.DataFrame = _frame(frames, columns, sweep.spec.direction)
@@ -102,7 +104,8 @@ class LoadedSweep:
 
         with stores.opened(self._store_url) as store:
             known = readable(store, self._sweep)
-        found = recommendation(self._sweep, known.trials, sample=known.sample)
+        trials = [trial for trial in known.trials if trial.number in self._ended]  # others have ended since
+        found = recommendation(self._sweep, trials, sample=known.sample)
         return self.trials.loc[found.best.trial.number]
 
 
@@ -144,8 +147,14 @@ def _frame(pandas: Any, columns: TrialColumns, direction: Direction) -> Any:
         facts[name] = pandas.to_datetime(getattr(columns, name), unit="s", utc=True).round("us")
     facts |= {f"metrics.{name}": values for name, values in columns.metrics.items()}
     facts |= {f"timings.{name}": values for name, values in columns.timings.items()}
-    params = {name if name not in facts else f"params.{name}": values for name, values in columns.params.items()}
-    index = pandas.Index(columns.number, name="number")
+    names: dict[str, str] = {}
+    for name in columns.params:
+        column = name if name not in facts and name != _INDEX else f"params.{name}"
+        while column != name and (column in columns.params or column in facts):
+            column = f"params.{column}"
+        names[name] = column
+    params = {names[name]: values for name, values in columns.params.items()}
+    index = pandas.Index(columns.number, name=_INDEX)
     return pandas.DataFrame({**params, **facts}, index=index)
 
 
