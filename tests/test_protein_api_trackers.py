@@ -4,6 +4,7 @@ A trial or a sweep notices none of it. What was missed is caught up afterwards, 
 """
 
 import os
+import posixpath
 import resource
 import signal
 import socket
@@ -26,6 +27,7 @@ from protein.api.tracking import folder as tracker_folder
 from protein.errors import UsageError
 from protein.ports import Store
 from protein.storage import open_store
+from protein.trackers import mlflow, neptune
 from protein.trackers.exporter import Exporter
 from protein.trackers.position import Position, file_name, locked
 from protein.trackers.process import TrackerProcess
@@ -34,6 +36,16 @@ from protein.types import SweepRecord
 
 SPACE = Space([Float("lr", 1e-3, 1.0, scale="log")])
 TRIALS = 4
+
+
+def test_names_of_metrics_become_names_that_mlflow_and_neptune_take() -> None:
+    for name in ("loss", "a//b", "/a", "a/../b", "a/./b", "..", "", "a/", "é?/x"):
+        found = mlflow._name(f"metrics/{name}")  # MLflow refuses a name that is another path than it looks
+        assert posixpath.normpath(found) == found and not found.startswith((".", "/"))
+    paths = neptune._paths({name: f"curve/{name}" for name in ("loss", "loss/policy", "score")})
+    assert list(paths.values()) == ["curve/loss/value", "curve/loss/policy", "curve/score"]
+    fields = neptune._under("results", {"a": 1.0, "a.b": 2.0, "c": 3.0, "c/d": 4.0})
+    assert fields == {"results/a/value": 1.0, "results/a/b": 2.0, "results/c/value": 3.0, "results/c/d": 4.0}
 
 
 @pytest.fixture(autouse=True)

@@ -250,5 +250,6 @@ def _milliseconds(seconds: float) -> int:
 
 
 def _name(text: str) -> str:
-    """Returns a name that MLflow accepts: letters, digits and _ - . : / and spaces."""
-    return re.sub(r"[^/\w.\- :]", "_", text)[:MAX_NAME].strip("/. ") or "_"
+    """Returns a name that MLflow accepts: letters, digits and _ - . : / and spaces, and no path with a detour."""
+    name = re.sub(r"[^/\w.\- :]", "_", text)[:MAX_NAME].strip("/. ")
+    return "/".join(part for part in name.split("/") if part not in ("", ".", "..")) or "_"

@@ -149,24 +149,30 @@ class NeptuneTracker:
                 series.setdefault(name, {})[point.steps] = (value, point.at)
             for name, text in nonfinite.items():
                 strange.setdefault(name, []).append(f"{point.steps}: {text}")
+        paths = _paths({name: f"curve/{name}" for name in series})
         for name, points in series.items():
             steps = sorted(points)
             for first in range(0, len(steps), MAX_POINTS):
                 some = steps[first : first + MAX_POINTS]
-                run[_path(f"curve/{name}")].extend(
+                run[paths[name]].extend(
                     [points[step][0] for step in some], steps=some, timestamps=[points[step][1] for step in some]
                 )
+        paths = _paths({name: f"nonfinite/curve/{name}" for name in strange})
         for name, texts in strange.items():
-            run[_path(f"nonfinite/curve/{name}")] = ", ".join(texts)
+            run[paths[name]] = ", ".join(texts)
 
 
 def _under(folder: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns fields by their path; a name with dots is a path of its own, unless another name stands in its way."""
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        blocked = any(other.startswith(f"{name}.") for other in values)
-        found[_path(f"{folder}/{name}/value" if blocked else f"{folder}/{name.replace('.', '/')}")] = value
-    return found
+    """Returns fields by their path; a name with dots is a path of its own."""
+    paths = _paths({name: f"{folder}/{name.replace('.', '/')}" for name in values})
+    return {paths[name]: value for name, value in values.items()}
+
+
+def _paths(texts: Mapping[str, str]) -> dict[str, str]:
+    """Returns paths by the same keys; of a field that would be a folder of others, too, one inside of that folder."""
+    found = {key: _path(text) for key, text in texts.items()}
+    folders = {path[:i] for path in found.values() for i, character in enumerate(path) if character == "/"}
+    return {key: f"{path}/value" if path in folders else path for key, path in found.items()}
 
 
 def _path(text: str) -> str:
