@@ -149,9 +149,12 @@ class TestOptuna:
         other = optuna.create_study(study_name="other", storage=STUDY)
         for depth in (None, 3, 5, None):
             other.enqueue_trial({"depth": depth})
-        other.optimize(
-            lambda t: (t.suggest_categorical("depth", [None, 3, 5]) or 9) + t.suggest_float("x", 0.0, 1.0), 4
-        )
+
+        def measure(trial: optuna.Trial) -> float:
+            trial.suggest_categorical("depth", [None, 3, 5])
+            return trial.suggest_float("x", 0.0, 1.0)
+
+        other.optimize(measure, n_trials=4)
         assert run.json(f"import optuna {STUDY} --experiment other --json")["outside"] == 0
         sweep, trials = stored("other")
         assert Space.from_dict(sweep.spec.space).parameters[0] == Categorical("depth", ("None", 3, 5))

@@ -309,7 +309,7 @@ def test_parameters_that_come_and_go_are_sampled_one_by_one() -> None:
 @pytest.mark.filterwarnings("ignore:Choices for a categorical distribution")
 def test_an_objective_gets_the_choices_of_its_own_study() -> None:
     for choices in ([True, False], [1, 0], [1.0, 0.0], [[64, 64], [128]], [None, "None"]):
-        seen = []
+        seen: list[str] = []
 
         def suggest(trial: optuna.Trial, choices: Any = choices, seen: list[str] = seen) -> float:
             seen.append(repr(trial.suggest_categorical("choice", choices)))
