@@ -17,7 +17,7 @@ from viewing import add_run
 from protein.analysis import timeline
 from protein.errors import UsageError
 from protein.storage import open_store
-from protein.types import Request, TrialEnd
+from protein.types import Params, Request, TrialEnd
 from protein.web import findings
 from protein.web.background import Background
 from protein.web.frame import Frame
@@ -261,7 +261,7 @@ def test_the_best_possible_score_is_said_and_a_new_sweep_has_no_ends(view: View)
 def test_long_names_and_large_gains_fit_a_narrow_screen(tmp_path: Path, view_of: ViewOf) -> None:
     url = f"sqlite:///{tmp_path}/long.db"
     name = "n" * 90
-    params = {"p" * 60: 1.0, "text": "a long value, " * 6}
+    params: Params = {"p" * 60: 1.0, "text": "a long value, " * 6}
     fill_sweep(url, name, [({**params, "p" * 60: float(i)}, float(i), 5.0, "") for i in range(3)])
     view = view_of(url)
     view.page.set_viewport_size({"width": 390, "height": 780})
