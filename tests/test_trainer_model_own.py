@@ -273,7 +273,7 @@ def test_it_trains_resumes_bit_for_bit_evaluates_and_is_watched(module: str, tmp
 class Frozen(Flawed):
     def __init__(self, observation_shape: tuple[int, ...], action_outputs: int, value_outputs: int) -> None:
         super().__init__(observation_shape, action_outputs, value_outputs)
-        self.seen = nn.Linear(*observation_shape, *observation_shape).requires_grad_(False)
+        self.seen = nn.Linear(observation_shape[0], observation_shape[0]).requires_grad_(False)
 
     def forward(self, observations: torch.Tensor, *state: torch.Tensor) -> Any:
         return super().forward(self.seen(observations))
@@ -281,9 +281,9 @@ class Frozen(Flawed):
 
 def test_weights_that_are_not_trained_do_not_decay(tmp_path: Path) -> None:
     def after(steps: int) -> dict[str, torch.Tensor]:
-        rates = {"weight_decay": 1.0, "learning_rate": 0.1}
+        rates: dict[str, Any] = {"weight_decay": 1.0, "learning_rate": 0.1}
         go(small(policy={"module": f"{__name__}:Frozen"}, total_timesteps=steps, **rates), tmp_path)
-        return checkpoints.read(tmp_path / checkpoints.FILE_NAME).tensors
+        return dict(checkpoints.read(tmp_path / checkpoints.FILE_NAME).tensors)
 
     few, more = after(8 * 16), after(8 * 16 * 4)
     assert few["policy/own.module.seen.weight"].equal(more["policy/own.module.seen.weight"])
