@@ -46,7 +46,6 @@ def test_doctor_calibrates_this_machine_and_lists_it(folder: Path, run: Run, mon
     assert run.error("doctor --workers 0") == "--workers 0 is below the limit of 1; use 1 or more"
 
 
-@pytest.mark.slow
 def test_a_sweep_beside_a_known_machine_is_in_its_seconds(
     folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

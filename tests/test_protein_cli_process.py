@@ -243,7 +243,6 @@ def test_a_budget_smaller_than_one_trial_is_refused_with_the_numbers(folder: Pat
     )
 
 
-@pytest.mark.slow
 def test_a_runs_config_file_can_be_given_back(folder: Path) -> None:
     line = "sweep --env pong --config small.toml --max-trials 2"
     run(line)
