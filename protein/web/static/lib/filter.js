@@ -21,7 +21,7 @@ export function filterField({ value, columns, changed }) {
   let at = -1; // the suggestion that the keyboard is on
 
   input.addEventListener("input", () => { clear.hidden = !input.value; suggest(); tell(); });
-  input.addEventListener("blur", () => setTimeout(close, 120));
+  input.addEventListener("blur", () => setTimeout(() => { if (document.activeElement !== input) close(); }, 120));
   input.addEventListener("keydown", (event) => {
     const items = [...list.children];
     if (event.key === "Escape") {

@@ -125,7 +125,7 @@ export async function render(root, context) {
   }
 
   const refresh = async () => {
-    if (grid.room.hidden && !grid.total) return reset();
+    if (!known.columns.length || (grid.room.hidden && !grid.total)) return reset();
     try {
       await grid.refresh();
       // A first tag, or a first metric, brings its column.
@@ -378,8 +378,10 @@ export async function render(root, context) {
   }
 
   const changedSoon = debounced(() => { if (!signal.aborted) refresh(); }, 200);
-  await reset();
-  if (document.activeElement === document.body) grid.room.focus({ preventScroll: true });
+  // Not awaited: until a page has been returned, a change of the address builds it anew, under the fingers of who is typing.
+  reset().then(() => {
+    if (!signal.aborted && document.activeElement === document.body) grid.room.focus({ preventScroll: true });
+  });
   return {
     update: changedSoon,
     stateChanged(changed) {
