@@ -88,6 +88,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "normalised observations": {"train.normalize_observations": "on"},
     "scaled rewards": {"train.reward_scaling": "return"},
     "target KL": {"train.target_kl": 0.02},
+    "separate value": {"policy.separate_value": True},
+    "tanh": {"policy.activation": "tanh"},
+    "warm-up, stable, decay": {"train.lr_schedule": "wsd"},
+    "entropy bonus to 0": {"train.ent_coef_final": 0.0},
+    "reward clip": {"train.reward_clip": 1.0},
 }
 
 
