@@ -38,7 +38,7 @@ from protein import Float, Integer, Protein, Space
 from protein.config.resolve import load
 from protein.trainer.config import RunConfig, TrainConfig
 from protein.trainer.environments import spec
-from protein.trainer.errors import TrainerError
+from protein.trainer.errors import ConfigError, TrainerError
 from protein.trainer.events import Event
 from protein.trainer.run import run
 from protein.units import parse_duration
@@ -109,7 +109,16 @@ def sides(name: str) -> dict[str, dict[str, Any]]:
             found[option] = dict(changes)
     if "value bins" in found:
         found["value bins"]["policy.value_limit"] = GAMES[name].largest_return
-    return found
+    return {option: changes for option, changes in found.items() if _allowed(name, changes)}
+
+
+def _allowed(name: str, changes: Mapping[str, Any]) -> bool:
+    """Whether the environment's policy can have an option: a recurrent one has no separate value, for example."""
+    try:
+        settings(name, changes, steps=1, rate=None, seed=0)
+    except ConfigError:
+        return False
+    return True
 
 
 def settings(name: str, changes: Mapping[str, Any], *, steps: int, rate: float | None, seed: int) -> RunConfig:
