@@ -44,7 +44,7 @@ from protein.trainer.run import run
 from protein.units import parse_duration
 
 FILE = machine.RESULTS / "ablate.jsonl"
-TRIALS = 4  # of a side's sweep
+TRIALS = 8  # of a side's sweep
 SHARE = 0.6  # of the cost of as many full runs, which a sweep may cost
 SEEDS = (1, 3, 5, 7, 9)
 ROUNDS = (2, 5)  # seeds of every environment before any of the next round
