@@ -145,6 +145,15 @@ def test_more_is_expected_while_more_is_unknown() -> None:
     assert found(low).best_per_second > 2.0 * found(history(40)).best_per_second > 0.0
 
 
+@pytest.mark.parametrize("outlier", [1e2, 1e6, 1e12])
+def test_one_score_far_above_all_others_is_no_reason_to_expect_more_than_it(outlier: float) -> None:
+    trials = history(40)
+    most = max(range(len(trials)), key=lambda i: int(trials[i].params["steps"]))
+    trials[most] = dataclasses.replace(trials[most], score=outlier)
+    ahead = found(trials)
+    assert ahead.best(ahead.spent_seconds / 10).expected < outlier
+
+
 def test_without_enough_complete_trials_there_is_no_outlook() -> None:
     assert outlook(SPACE, []) is None
     assert outlook(SPACE, history(1)) is None

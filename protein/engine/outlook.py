@@ -109,8 +109,8 @@ def outlook(
         x_centers = x_known[list(dict.fromkeys(centers))[: settings.num_centers]]
         x = data.untried(spread(space, x_centers, settings, np.random.default_rng(0)))
         price = _price(score, CostModel.fit(space, data.x_scored, data.costs), x, best, settings, spent_seconds)
-        best_score = score.scale.to_score(best)
-        come = best_score - score.scale.to_score(_median(known, weights))
+        best_score = score.score_at(best)
+        come = best_score - score.score_at(_median(known, weights))
         rate = math.sqrt(max(price * come, 0.0) / (num_known * spent_seconds)) if spent_seconds > 0 else 0.0
         if not (math.isfinite(rate) and math.isfinite(best_score)):
             raise ArithmeticError("the outlook is not finite")
@@ -119,7 +119,7 @@ def outlook(
             front_per_second=FRONT * rate,
             spent_seconds=spent_seconds,
             room=max(highest - best_score, 0.0),
-            front_room=_front_room([highest - score.scale.to_score(z) for z in known.tolist()], cost),
+            front_room=_front_room([highest - score.score_at(z) for z in known.tolist()], cost),
         )
 
 
@@ -175,8 +175,8 @@ def _price(
     log_gain = log_expected_improvement(mean, sd, np.full(len(x), best))
     seconds = np.exp(log_cost) + settings.price_floor * spent_seconds
     top = int(np.argmax(log_gain - np.log(seconds)))
-    # In score units at the best score: elsewhere the scale may be another.
-    gain = score.scale.to_score(best + math.exp(float(log_gain[top]))) - score.scale.to_score(best)
+    # In score units at the best score: elsewhere the scale may be another. Beyond an outlier it is exponential.
+    gain = score.score_at(best + math.exp(float(log_gain[top]))) - score.score_at(best)
     return gain / float(seconds[top])
 
 
@@ -194,4 +194,4 @@ def _expected_today(space: Space, today: ScoreModel, history: Sequence[Observati
     _, x = complete_runs(space, history)
     then = fit_score_model(space, History.of(space, history, []), EngineSettings())
     recommended = x[int(np.argmax(then.predict(x)[0]))]
-    return today.scale.to_score(float(today.predict(recommended[None, :])[0][0]))
+    return today.score_at(float(today.predict(recommended[None, :])[0][0]))

@@ -226,7 +226,7 @@ class ScoreModel:
             sd = sd * (1.0 + _MODE_WIDENING / len(np.unique(self.process.runs)))
         spread = Z80 * np.sqrt(sd**2 + (self.noise_at(x_unit) if measured else 0.0))
         return [
-            Estimate(value=self._score(m), low=self._score(m - s), high=self._score(m + s))
+            Estimate(value=self.score_at(m), low=self.score_at(m - s), high=self.score_at(m + s))
             for m, s in zip(mean.tolist(), spread.tolist(), strict=True)
         ]
 
@@ -238,9 +238,9 @@ class ScoreModel:
         """
         mean = self.mean(x_unit)
         _require_finite(mean)
-        return [self._score(m) for m in mean.tolist()]
+        return [self.score_at(m) for m in mean.tolist()]
 
-    def _score(self, z: float) -> float:
+    def score_at(self, z: float) -> float:
         """Returns the score at z, at most the range of the measured scores beyond them."""
         lowest, highest = self.measured_range
         reach = highest - lowest
