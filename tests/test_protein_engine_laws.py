@@ -99,6 +99,24 @@ def test_the_cost_parameter_follows_cost_and_leaves_its_range(laws: Laws) -> Non
     assert plan.times_largest == pytest.approx(10.0, rel=0.2)
 
 
+@pytest.mark.parametrize("steps", [Integer("steps", 1, 1000), Float("steps", 1.0, 1000.0)])
+def test_the_law_of_a_cost_parameter_on_a_linear_scale_is_a_power(steps: Integer | Float) -> None:
+    space = Space([Float("rate", 0.0, 1.0), steps], cost_parameter="steps")
+    points = space.from_unit_many(space.sample(30, np.random.default_rng(0)))
+    seen = [
+        Observation(
+            params=params,
+            state=TrialState.COMPLETE,
+            score=math.log(float(params["steps"])) - (float(params["rate"]) - 0.3) ** 2,
+            cost_seconds=0.1 * float(params["steps"]),
+        )
+        for params in points
+    ]
+    law = fit_laws(space, seen).laws[1]
+    assert law.exponent is not None and law.exponent.value == pytest.approx(1.0, abs=0.05)
+    assert law.kind == "power"
+
+
 def test_a_plan_is_better_than_the_recommended_config_at_ten_times_the_cost(laws: Laws) -> None:
     recommended = best(contenders(SPACE, trials()))
     assert recommended is not None

@@ -82,9 +82,9 @@ class Law:
 
     Attributes:
         name: of the parameter.
-        kind: "power" where the value is proportional to cost^exponent (log and pow2 scales), "odds" where
-            value / (1 - value) is (logit scales), "line" where `exponent` is added for each factor of 10 in cost
-            (linear scales), "shares" for a categorical.
+        kind: "power" where the value is proportional to cost^exponent (log and pow2 scales, and the cost parameter),
+            "odds" where value / (1 - value) is (logit scales), "line" where `exponent` is added for each factor of 10
+            in cost (linear scales), "shares" for a categorical.
         exponent: see `kind`; None for a categorical.
         effect: standard deviations of the scores that the parameter can change, near the best config of the largest
             cost.
@@ -201,6 +201,7 @@ class Laws:
         if isinstance(parameter, Categorical):
             return Law(name=parameter.name, kind=kind, exponent=None, effect=effect, known=known, followed=False)
         if i == self.space.cost_index:
+            kind = "power"  # cost is proportional to it beyond the trials, whatever its scale
             costs = (self.largest_seconds, 10.0 * self.largest_seconds)
             steps = [self._steps(draws.at(model, cost), cost) for cost in costs]
             exponents = np.log(steps[1] / steps[0]) / _LN_10
