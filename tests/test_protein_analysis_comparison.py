@@ -145,6 +145,32 @@ def test_a_difference_between_many_seeds_is_seen() -> None:
     assert same.probability is not None and 0.02 < same.probability < 0.98
 
 
+def test_no_interval_leaves_out_the_luck_of_a_single_seed() -> None:
+    def side(label: str, num_seeds: dict[str, int]) -> Side:
+        return Side(
+            label=label,
+            sweeps=tuple(
+                sweep(f"{label}-{env}-{i}", Run(0.0, 1.0), Run(0.5, 1.0), Run(1.0 + i, 1.0), env=env)
+                for env, number in num_seeds.items()
+                for i in range(number)
+            ),
+        )
+
+    one, three = side("one", {"pong": 1}), side("three", {"pong": 3})
+    for found in (compare([one, three]), compare([three, one])):
+        [(best, *_)] = found.differences.values()
+        assert best.value.low == best.value.value == best.value.high and best.probability is None
+        spread = {one.label: one.figures["best"].high - one.figures["best"].low for one in found.sides}
+        assert spread["one"] == 0.0 < spread["three"]
+    mixed = compare([side("old", {"pong": 3, "maze": 1}), side("new", {"pong": 3, "maze": 3})])
+    old, new = mixed.sides
+    assert old.figures["best"].low == old.figures["best"].high and (old.overall.low == old.overall.high).all()
+    assert old.by_environment["pong"]["best"].low < old.by_environment["pong"]["best"].high
+    assert new.figures["best"].low < new.figures["best"].high
+    assert mixed.differences["new"][0].probability is None
+    assert "old has one sweep in maze, so its mean figures have no interval" in mixed.notes
+
+
 def test_equal_scores_and_equal_costs() -> None:
     found = compare([Side(label="a", sweeps=(sweep("a", Run(3.0, 5.0), Run(3.0, 5.0)),))])
     assert figures(found) == {"best": 1.0, "hypervolume": 1.0, "area": 0.5}

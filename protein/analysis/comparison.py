@@ -19,7 +19,8 @@ Three figures of a sweep, all normalised, higher is better. They are those of th
 The figure of a side is the mean over its environments of the mean over the seeds. Its interval is the central 80 % of
 a bootstrap: the seeds of each environment are drawn anew, with replacement. From k seeds a plain bootstrap is too sure,
 by the factor sqrt((k - 1) / k), and again because k seeds hardly tell their own spread. So deviations are widened by
-sqrt(k / (k - 1)) and by the ratio of Student's t quantile to the normal one. From one seed there is no interval.
+sqrt(k / (k - 1)) and by the ratio of Student's t quantile to the normal one. From one seed there is no interval, and
+none of a difference or a mean over environments that one seed takes part in: the spread of the others is a part of it.
 
 The scores are measured ones, so the best of many noisy trials is partly luck. A side with more trials for the same
 budget has more of that luck. Where this matters, compare what `recommendation` expects of each side.
@@ -123,8 +124,9 @@ class Difference:
 
     Attributes:
         figure: of `FIGURES`.
-        value: the difference of the two figures, with its 80 % interval.
-        probability: share of the bootstrap in which the side is better; None where either has one seed only everywhere.
+        value: the difference of the two figures, with its 80 % interval; without one where either side has one seed
+            only in an environment.
+        probability: share of the bootstrap in which the side is better; None where there is no interval.
     """
 
     figure: str
@@ -166,9 +168,13 @@ def compare(sides: Sequence[Side], *, environments: Sequence[str] = ()) -> Compa
     rng = np.random.default_rng(_SEED)
     figures = [[_figures(side, env) for env in known] for side in sides]  # side, environment: figures x seeds
     draws = [[_draws(own, rng) for own in of_side] for of_side in figures]  # ... figures x draws
+    joint = [_joint(of_side, own) for of_side, own in zip(draws, figures, strict=True)]  # side: figures x draws
     for side, of_side in zip(sides, figures, strict=True):
-        if len(side.sweeps) and max(own.shape[1] for own in of_side) == 1:
+        single = [env.name for env, own in zip(known, of_side, strict=True) if own.shape[1] == 1]
+        if len(single) == len(known):
             notes.append(f"{side.label} has one sweep in each environment, so there is no interval over seeds")
+        elif single:
+            notes.append(f"{side.label} has one sweep in {_listed(single)}, so its mean figures have no interval")
     for env in known:
         spent = [own.spent_seconds for side in sides for own in side.sweeps if own.env == env.name]
         if max(spent) > _ALIKE * min(spent):
@@ -182,7 +188,7 @@ def compare(sides: Sequence[Side], *, environments: Sequence[str] = ()) -> Compa
             SideResult(
                 label=side.label,
                 num_seeds={env.name: own.shape[1] for env, own in zip(known, figures[i], strict=True)},
-                figures=_estimates(_mean(figures[i]), np.mean(draws[i], axis=0)),
+                figures=_estimates(_mean(figures[i]), joint[i]),
                 by_environment={
                     env.name: _estimates(own.mean(axis=1), drawn)
                     for env, own, drawn in zip(known, figures[i], draws[i], strict=True)
@@ -195,7 +201,11 @@ def compare(sides: Sequence[Side], *, environments: Sequence[str] = ()) -> Compa
         ),
         differences={
             side.label: _differences(
-                _mean(figures[i]), np.mean(draws[i], axis=0), _mean(figures[0]), np.mean(draws[0], axis=0)
+                _mean(figures[i]),
+                joint[i],
+                _mean(figures[0]),
+                joint[0],
+                known=all(own.shape[1] > 1 for own in (*figures[i], *figures[0])),
             )
             for i, side in enumerate(sides)
             if i
@@ -302,6 +312,13 @@ def _mean(by_environment: Sequence[Array]) -> Array:
     return np.asarray(np.mean([own.mean(axis=1) for own in by_environment], axis=0))
 
 
+def _joint(draws: Sequence[Array], own: Sequence[Array]) -> Array:
+    """Returns draws of the mean over environments, `figures x draws`; all are the mean where one has a single seed."""
+    if min(one.shape[1] for one in own) == 1:
+        return np.repeat(_mean(own)[:, None], _NUM_DRAWS, axis=1)
+    return np.asarray(np.mean(draws, axis=0))
+
+
 def _estimates(values: Array, draws: Array) -> dict[str, Estimate]:
     return {name: _estimate(values[i], draws[i]) for i, name in enumerate(FIGURES)}
 
@@ -311,17 +328,20 @@ def _estimate(value: float, draws: Array) -> Estimate:
     return Estimate(value=float(value), low=min(low, float(value)), high=max(high, float(value)))
 
 
-def _differences(values: Array, draws: Array, reference: Array, reference_draws: Array) -> tuple[Difference, ...]:
+def _differences(
+    values: Array, draws: Array, reference: Array, reference_draws: Array, *, known: bool
+) -> tuple[Difference, ...]:
+    """Returns the differences of two sides; `known` is whether both have several seeds in every environment."""
     found = []
     for i, name in enumerate(FIGURES):
-        drawn = draws[i] - reference_draws[i]
-        varies = bool(np.ptp(draws[i]) > 0) and bool(np.ptp(reference_draws[i]) > 0)
+        difference = float(values[i] - reference[i])
+        drawn = draws[i] - reference_draws[i] if known else np.array([difference])
         better = float(np.mean(drawn > 0) + 0.5 * np.mean(drawn == 0))
         found.append(
             Difference(
                 figure=name,
-                value=_estimate(float(values[i] - reference[i]), drawn),
-                probability=better if varies else None,
+                value=_estimate(difference, drawn),
+                probability=better if np.ptp(drawn) > 0 else None,
             )
         )
     return tuple(found)
@@ -357,7 +377,8 @@ def _overall_band(side: Side, environments: Sequence[Environment], rng: np.rando
         draws.append(_draws(rows.T, rng, _NUM_BAND_DRAWS))
         values.append(rows.mean(axis=0))
     value = np.mean(values, axis=0)
-    low, high = np.quantile(np.mean(draws, axis=0), (0.1, 0.9), axis=1)
+    alone = any(sum(sweep.env == env.name for sweep in side.sweeps) == 1 for env in environments)
+    low, high = (value, value) if alone else np.quantile(np.mean(draws, axis=0), (0.1, 0.9), axis=1)
     return Band(x=x, value=value, low=np.minimum(low, value), high=np.maximum(high, value))
 
 
