@@ -190,6 +190,12 @@ def test_equal_scores_and_equal_costs() -> None:
         ("pong", "pong"),
         ("3", "3"),
         ("gru2", "gru2"),
+        ("pposeed3", "ppo"),
+        ("gpt-layers4", "gpt-layers4"),
+        ("runner12", "runner12"),
+        ("lr-1e-3", "lr-1e-3"),
+        ("lr-0.01", "lr-0.01"),
+        ("lr-0.01-3", "lr-0.01"),
     ],
 )
 def test_the_seed_at_the_end_of_a_name(name: str, stem: str) -> None:
@@ -210,6 +216,7 @@ def test_an_excluded_trial_costs_and_has_no_score() -> None:
         ([("a", "pong"), ("b", "pong")], ["a", "b"]),
         ([("pong_gru", "pong"), ("pong_mlp", "pong")], ["pong_gru", "pong_mlp"]),
         ([("x+(1", "g(2"), ("y", "g(2")], ["x+(1", "y"]),
+        ([("layers4", "pong"), ("layers8", "pong"), ("base", "pong")], ["layers4", "layers8", "base"]),
     ],
 )
 def test_labels_of_sides(sweeps: list[tuple[str, str]], labels: list[str]) -> None:

@@ -18,7 +18,9 @@ from protein.engine.pareto import MIN_COST_SECONDS, Scored, front_indices
 from protein.errors import UsageError
 from protein.types import Direction, TrialState
 
-_SEED_SUFFIX = re.compile(r"(?:[-_. /]?(?:seed|s|run|rep|r)[-_. ]?|[-_. /])(\d+)$", re.IGNORECASE)
+# A hyphen in 1e-3 and the point in 0.01 begin no seed.
+_SEPARATOR = r"(?:(?<!\de)[-_ /]|(?<!\d)\.)"
+_SEED_SUFFIX = re.compile(rf"(?:{_SEPARATOR}(?:(?:seed|s|run|rep|r)[-_. ]?)?|seed[-_. ]?)\d+$", re.IGNORECASE)
 
 
 class Ended(Scored, Protocol):
@@ -140,7 +142,8 @@ class Side:
 def without_seed(name: str) -> str:
     """Returns a sweep's name without a number at its end that may be a seed: "ppo" for "ppo-3", "ppo_s3", "ppo seed 3".
 
-    A number that is part of a word, such as in "g2048", is kept.
+    A number that is part of a word, such as in "g2048" and "layers4", or of another number, as in "lr-0.01" and
+    "lr-1e-3", is kept.
     """
     stem = _SEED_SUFFIX.sub("", name)
     return stem or name
