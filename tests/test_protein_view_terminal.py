@@ -57,6 +57,23 @@ def test_the_live_view_shows_budget_running_trials_front_and_best() -> None:
     assert ending in stopping
 
 
+@pytest.mark.parametrize("make", [terminal.PlainWatcher, terminal.LiveWatcher])
+def test_the_eta_of_a_resumed_sweep_leaves_out_what_waiting_trials_have_cost(
+    make: Callable[[Console], terminal.Watcher],
+) -> None:
+    """A trial waits that has cost an hour, and a half was lost. In the first minute after that a minute is spent."""
+    waits = dataclasses.replace(trial(1, 3600.0, None, state=TrialState.WAITING), end=None, lost_seconds=1800.0)
+    before = status([trial(0, 600.0, 1.0), waits], max_cost_seconds=9660.0, elapsed_seconds=0.0)
+    runs = dataclasses.replace(waits, state=TrialState.RUNNING, cost_seconds=3660.0)
+    after = status([trial(0, 600.0, 1.0), runs], max_cost_seconds=9660.0, elapsed_seconds=60.0)
+    console = terminal_console(100, 40)
+    with make(console) as watcher:
+        watcher.update(before)
+        watcher.finished(dataclasses.replace(trial(1, 3660.0, 2.0), lost_seconds=1800.0), after)
+    assert isinstance(console.file, io.StringIO)
+    assert "1h00m left, done in about 1h00m" in console.file.getvalue()
+
+
 def test_the_eta_goes_by_what_this_process_has_spent() -> None:
     trials = [trial(0, 100.0, 1.0), trial(1, 50.0, 1.0)]
     now = progress(status(trials, max_cost_seconds=450.0, elapsed_seconds=60.0), spent_before=100.0)

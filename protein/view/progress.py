@@ -4,6 +4,7 @@ import dataclasses
 from datetime import datetime, timedelta
 
 from protein.ports import SweepStatus
+from protein.types import TrialState
 from protein.view import text
 
 _MAX_CLOCK_SECONDS = 86_400e4  # a time of day much later says nothing, and far later there is none
@@ -36,6 +37,15 @@ class BudgetProgress:
             when = f" ({datetime.now() + timedelta(seconds=self.eta_seconds):%H:%M})" if soon else ""
             parts.append(f"done in about {text.seconds(self.eta_seconds)}{when}")
         return ", ".join(parts)
+
+
+def spent_at_start(status: SweepStatus) -> float:
+    """Returns what had been spent before this process began, from the first status that it tells.
+
+    That is what all trials have cost that do not run, waiting ones and what was lost included.
+    """
+    before = (trial for trial in status.trials if trial.state is not TrialState.RUNNING)
+    return sum(trial.cost_seconds + trial.lost_seconds for trial in before)
 
 
 def progress(status: SweepStatus, spent_before: float) -> BudgetProgress:

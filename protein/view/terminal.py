@@ -22,7 +22,7 @@ from protein.ports import Listener, SweepStatus
 from protein.types import Direction, TrialRecord, TrialState
 from protein.view import data, tables, text
 from protein.view.printing import MAX_TEXT, cleaned
-from protein.view.progress import BudgetProgress, progress
+from protein.view.progress import BudgetProgress, progress, spent_at_start
 from protein.view.scatter import LEGEND, MIN_HEIGHT, scatter
 
 MAX_RUNNING_ROWS = 8
@@ -70,7 +70,7 @@ class PlainWatcher:
 
     def update(self, status: SweepStatus) -> None:
         if self._spent_before is None:
-            self._spent_before = _spent_at_start(status)
+            self._spent_before = spent_at_start(status)
         runs = any(trial.state is TrialState.RUNNING for trial in status.trials)
         if status.stopping and runs and not self._told_of_ending:
             self._told_of_ending = True
@@ -109,7 +109,7 @@ class LiveWatcher:
 
     def update(self, status: SweepStatus) -> None:
         if self._spent_before is None:
-            self._spent_before = _spent_at_start(status)
+            self._spent_before = spent_at_start(status)
         width, height = self._console.size
         self._live.update(sweep_view(status, width, height, spent_before=self._spent_before), refresh=True)
 
@@ -228,8 +228,3 @@ def _best(trials: Sequence[TrialRecord], direction: Direction, width: int, max_l
 
 def _line(line: str, width: int, style: str = "") -> Text:
     return Text(text.shorten(line, width), style=style, no_wrap=True, overflow="crop")
-
-
-def _spent_at_start(status: SweepStatus) -> float:
-    """Returns what had been spent before this process began: the cost of the trials that it found finished."""
-    return sum(trial.cost_seconds for trial in status.trials if trial.state.finished)
