@@ -10,6 +10,7 @@ from protein.analysis import importance
 from protein.analysis.importance import LENGTH_SCALES, METHODS, PED_ANOVA, PERMUTATION, importances
 from protein.errors import UsageError
 from protein.space import Categorical, Float, Integer, Space
+from protein.types import Params
 
 SPACE = Space(
     [
@@ -63,6 +64,19 @@ def test_a_missing_package_is_one_line(monkeypatch: pytest.MonkeyPatch, module: 
     missing, there = importances(SPACE, TRIALS, methods=[method, LENGTH_SCALES])
     assert missing.problem == f"needs {said}: pip install 'protein-sweep[importance]'" and not missing.shares
     assert not there.problem
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_parameter_that_never_varied_has_no_share(method: str) -> None:
+    fixed: Params = {"nothing": 0.5, "also_nothing": "b"}
+    trials = [dataclasses.replace(trial, params={**trial.params, **fixed}) for trial in TRIALS[:40]]
+    [found] = importances(SPACE, trials, methods=[method])
+    assert found.shares["nothing"] == found.shares["also_nothing"] == 0.0 and found.ranking()[0] == "much"
+    assert sum(found.shares.values()) == pytest.approx(1.0)
+    assert "all trials have the same nothing, also_nothing, so nothing is known of them" in found.warning
+    same = [dataclasses.replace(trial, params=TRIALS[0].params) for trial in TRIALS[:40]]
+    [nothing] = importances(SPACE, same, methods=[method])
+    assert nothing.problem == "all 40 trials have the same params: nothing can be told apart"
 
 
 def test_too_few_trials_and_equal_scores() -> None:

@@ -154,6 +154,13 @@ def _answer(method: str, space: Space, data: History, x: Array, result: Array, t
         return dataclasses.replace(
             about, problem=f"needs {MIN_TRIALS} trials with a score, and there are {len(x)}; wait for more"
         )
+    fixed = [
+        name for name, spread in zip(space.names, np.ptp(data.x_scored, axis=0).tolist(), strict=True) if not spread
+    ]
+    if len(fixed) == space.num_dims:
+        return dataclasses.replace(
+            about, problem=f"all {len(x)} trials have the same params: nothing can be told apart"
+        )
     if float(np.ptp(result)) == 0.0:
         return dataclasses.replace(about, problem=f"all {len(x)} trials have the same {target}: nothing can matter")
     if target == "cost" and method == LENGTH_SCALES:
@@ -166,7 +173,7 @@ def _answer(method: str, space: Space, data: History, x: Array, result: Array, t
         LENGTH_SCALES: lambda: _length_scales(about, space, data),
     }
     try:
-        return dataclasses.replace(compute[method](), num_trials=len(x))
+        return dataclasses.replace(_without(fixed, compute[method]()), num_trials=len(x))
     except ImportError as error:
         package = {"optuna": "Optuna", "sklearn": "scikit-learn"}.get((error.name or "").partition(".")[0])
         if package is None:
@@ -174,6 +181,20 @@ def _answer(method: str, space: Space, data: History, x: Array, result: Array, t
         return dataclasses.replace(about, problem=f"needs {package}: pip install 'protein-sweep[importance]'")
     except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
         return dataclasses.replace(about, problem=f"failed on these trials ({type(error).__name__}: {error})")
+
+
+def _without(fixed: Sequence[str], found: Importance) -> Importance:
+    """Returns a result in which parameters that had one value in all trials have no share.
+
+    PED-ANOVA gives them one, because its densities of few trials are wider than those of many. The length scales give
+    them that of the prior.
+    """
+    if not fixed:
+        return found
+    shares = _shares({name: 0.0 if name in fixed else share for name, share in found.shares.items()})
+    them = "it" if len(fixed) == 1 else "them"
+    said = f"all trials have the same {', '.join(fixed)}, so nothing is known of {them}"
+    return dataclasses.replace(found, shares=shares, warning="; ".join(filter(None, (found.warning, said))))
 
 
 def _ped_anova(about: Importance, space: Space, x_unit: Array, result: Array) -> Importance:
