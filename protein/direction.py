@@ -39,7 +39,11 @@ def shown_estimate(value: Estimate | None, direction: Direction) -> Estimate | N
     """Returns a predicted score as the user knows it."""
     if value is None or direction is Direction.MAXIMIZE:
         return value
-    return Estimate(value=-value.value, low=-value.high, high=-value.low)
+    return Estimate(
+        value=shown_score(value.value, direction),
+        low=shown_score(value.high, direction),
+        high=shown_score(value.low, direction),
+    )
 
 
 def shown_trial(record: TrialRecord, direction: Direction) -> TrialRecord:

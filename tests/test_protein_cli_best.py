@@ -80,6 +80,7 @@ def test_a_cost_that_other_programs_raised_is_told_beside_the_lower_expected_one
         " without them"
     ]
     assert recommending(choice(5, 1.0, 10.0, 12.0)).notes() == []
+    assert recommending(choice(5, 1.0, 0.0, 0.0)).notes() == []  # a cost of 0 is not slowed down
 
 
 def test_pareto_tells_of_the_cost_that_other_programs_raised(

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from viewing import curve, failed, many, running, trial
 
-from protein.types import Estimate, Measurement, TrialState
+from protein.direction import shown_estimate
+from protein.types import Direction, Estimate, Measurement, TrialState
 from protein.view import scatter, text
 
 
@@ -46,6 +47,11 @@ def test_seconds_are_shown_in_two_units_at_most_and_with_two_digits_where_they_a
     value: float | None, shown: str
 ) -> None:
     assert text.seconds(value) == shown
+
+
+def test_no_prediction_of_a_sweep_that_minimises_is_a_negative_zero() -> None:
+    shown = shown_estimate(Estimate(value=0.0, low=0.0, high=0.5), Direction.MINIMIZE)
+    assert text.prediction(shown) == "0.000 (-0.500 to 0.000)"
 
 
 def test_an_interval_without_width_promises_nothing() -> None:

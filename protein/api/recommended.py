@@ -125,7 +125,7 @@ class Recommendation:
         """Says what the chosen config took here, where other programs made that much longer than its expected cost."""
         trials, expected = self.chosen.trials, self.chosen.contender.expected_cost_seconds
         took = statistics.fmean(trial.run_seconds for trial in trials)
-        if took < TOLD_SLOWDOWN * expected:
+        if took <= TOLD_SLOWDOWN * expected:  # also where both are 0
             return None
         who, each = (
             (f"trial {trials[0].number}", "") if len(trials) == 1 else ("the runs of this config", " on average")
