@@ -54,7 +54,7 @@ def sample() -> tuple[Work, Work]:
 def ppo_gradient() -> tuple[Work, Work]:
     policy = Policy(spec("pong"), PolicyConfig(), generator=torch.Generator().manual_seed(0))
     output = torch.randn(ACTIONS + 1, BATCH)
-    columns = ("values", "advantages", "returns")
+    columns = ("advantages", "returns")
     batch = Minibatch(
         actions=torch.randint(ACTIONS, (1, BATCH), dtype=torch.int32),
         logprobs=-torch.rand(BATCH),
@@ -62,7 +62,7 @@ def ppo_gradient() -> tuple[Work, Work]:
         size=BATCH,
         **{column: torch.randn(BATCH) for column in columns},
     )
-    c = Coefficients(clip=0.2, clip_value=0.2, value=0.5, entropy=0.01)
+    c = Coefficients(clip=0.2, value=0.5, entropy=0.01)
     return lambda: loss_gradient(policy, output, batch, c), lambda: loss_gradient_by_torch(policy, output, batch, c)
 
 

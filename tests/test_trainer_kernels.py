@@ -171,29 +171,22 @@ def test_extreme_logits_and_draws_are_sampled() -> None:
 LOSS = {"clip": 0.2, "value_coef": 0.7, "entropy_coef": 0.03}
 
 
-def ppo_gradient(
-    output: torch.Tensor, columns: dict[str, torch.Tensor], **options: Any
-) -> tuple[torch.Tensor, torch.Tensor]:
+def ppo_gradient(output: torch.Tensor, columns: dict[str, torch.Tensor], **options: Any) -> torch.Tensor:
     """The kernel at the coefficients of `LOSS`; `columns` are its arguments of one number a sample."""
     arguments: dict[str, Any] = {**columns, **LOSS, **options}
     return kernels.ppo_gradient(output, **arguments)
 
 
-def slow_loss(
-    output: torch.Tensor, columns: dict[str, torch.Tensor], weights: torch.Tensor, clip_value: float
-) -> torch.Tensor:
+def slow_loss(output: torch.Tensor, columns: dict[str, torch.Tensor], weights: torch.Tensor) -> torch.Tensor:
     """The loss as it is written in the paper, sample by sample, to be differentiated automatically."""
     total = output.new_zeros(())
     for i in range(output.shape[1]):
         logp = torch.log_softmax(output[:-1, i], 0)
         ratio = (logp[columns["actions"][i].long()] - columns["logprobs"][i]).exp()
-        advantage, old, target = columns["advantages"][i], columns["values"][i], columns["returns"][i]
+        advantage, target = columns["advantages"][i], columns["returns"][i]
         clipped = ratio.clamp(1 - LOSS["clip"], 1 + LOSS["clip"])
         loss = -torch.min(ratio * advantage, clipped * advantage)
         error = (output[-1, i] - target).square()
-        if clip_value:
-            near = old + (output[-1, i] - old).clamp(-clip_value, clip_value)
-            error = torch.max(error, (near - target).square())
         loss = loss + LOSS["value_coef"] * 0.5 * error + LOSS["entropy_coef"] * (logp.exp() * logp).sum()
         total = total + weights[i] * loss
     return total / output.shape[1]
@@ -205,44 +198,39 @@ def sampled_columns(choices: int, batch: int, output: torch.Tensor) -> dict[str,
     return {
         "actions": actions,
         "logprobs": logprobs + uniform(batch, seed=5, low=-0.6, high=0.6),
-        "values": output[-1] + uniform(batch, seed=6),
         "advantages": uniform(batch, seed=7, low=-2, high=2),
         "returns": output[-1] + uniform(batch, seed=8),
     }
 
 
 @pytest.mark.parametrize(("choices", "batch"), [(1, 3), (2, 17), (5, 300), (40, 33)])
-@pytest.mark.parametrize("clip_value", [0.0, 0.3])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_the_gradient_is_that_of_the_loss(choices: int, batch: int, clip_value: float, weighted: bool) -> None:
+def test_the_gradient_is_that_of_the_loss(choices: int, batch: int, weighted: bool) -> None:
     output = uniform(choices + 1, batch, seed=9, low=-3, high=3)
     columns = sampled_columns(choices, batch, output)
     weights = uniform(batch, seed=10, low=0.0, high=2.0) if weighted else None
     exact_output = output.double().requires_grad_()
     wide = {name: column.double() for name, column in columns.items()}
     ones = torch.ones(batch, dtype=torch.float64)
-    slow_loss(exact_output, wide, ones if weights is None else weights.double(), clip_value).backward()
+    slow_loss(exact_output, wide, ones if weights is None else weights.double()).backward()
     assert exact_output.grad is not None
     exact = exact_output.grad.numpy()
-    gradient, ratios = ppo_gradient(output, columns, clip_value=clip_value, weights=weights)
+    gradient = ppo_gradient(output, columns, weights=weights)
     np.testing.assert_allclose(gradient.numpy(), exact, rtol=2e-5, atol=2e-6 / batch)
-    logp = torch.log_softmax(output.double()[:-1], 0).gather(0, columns["actions"].long().unsqueeze(0))[0]
-    np.testing.assert_allclose(ratios.numpy(), (logp - columns["logprobs"]).exp().numpy(), rtol=2e-6)
     # The rows of a larger tensor, and the mean of a larger batch.
     apart = torch.full((choices + 2, batch + 3), 7.0)[:-1, :batch].copy_(output)
-    given, _ = ppo_gradient(apart, columns, clip_value=clip_value, weights=weights, count=2 * batch)
+    given = ppo_gradient(apart, columns, weights=weights, count=2 * batch)
     np.testing.assert_allclose(given.numpy() * 2, gradient.numpy(), rtol=1e-6, atol=1e-9)
 
 
 def test_extreme_outputs_have_a_finite_gradient_and_nan_does_not_hide() -> None:
     output = torch.tensor([[1e4, -1e4, 50.0, 0.0], [-1e4, 1e4, -50.0, math.nan], [1e6, -1e6, 0.0, 0.0]])
-    columns = {name: torch.zeros(4) for name in ("logprobs", "values", "returns")}
+    columns = {name: torch.zeros(4) for name in ("logprobs", "returns")}
     columns |= {"advantages": torch.ones(4), "actions": torch.zeros(4, dtype=torch.int32)}
-    gradient, ratios = ppo_gradient(output, columns, clip_value=0.0)
-    assert gradient[:, :3].isfinite().all() and gradient[:2, 3].isnan().all() and ratios[3].isnan()
-    np.testing.assert_allclose(ratios[:3].numpy(), [1.0, 0.0, 1.0], atol=1e-30)
+    gradient = ppo_gradient(output, columns)
+    assert gradient[:, :3].isfinite().all() and gradient[:2, 3].isnan().all()
     columns["advantages"][0] = math.nan
-    assert ppo_gradient(output, columns, clip_value=0.0)[0][:2, 0].isnan().all()
+    assert ppo_gradient(output, columns)[:2, 0].isnan().all()
 
 
 def test_threads_change_nothing(threads: None) -> None:
@@ -254,7 +242,7 @@ def test_threads_change_nothing(threads: None) -> None:
         actions, logprobs = torch.empty(70_000, dtype=torch.int32), torch.empty(70_000)
         kernels.sample(output[:-1], columns["advantages"].abs() / 2, actions, logprobs)
         advantages = kernels.advantages(rewards, values, ends, gamma=0.9, gae_lambda=0.9)
-        return [actions, logprobs, advantages, *ppo_gradient(output, columns, clip_value=0.1)]
+        return [actions, logprobs, advantages, ppo_gradient(output, columns)]
 
     parallel = everything()
     kernels.set_threads(1)
@@ -276,17 +264,17 @@ def test_unfit_tensors_are_refused_with_what_was_expected() -> None:
     with pytest.raises(ValueError, match="logits must be a row-contiguous"):
         kernels.sample(torch.zeros(4, 3).t(), values[0], torch.zeros(4, dtype=torch.int32), values[1])
     output, actions, column = torch.zeros(3, 4), torch.zeros(4, dtype=torch.int32), torch.zeros(4)
-    known: dict[str, Any] = {"clip_value": 0.0, **LOSS}
+    known: dict[str, Any] = LOSS
     with pytest.raises(ValueError, match=r"actions must be a contiguous torch.int32 .* got torch.int64"):
-        kernels.ppo_gradient(output, actions.long(), column, column, column, column, **known)
+        kernels.ppo_gradient(output, actions.long(), column, column, column, **known)
     with pytest.raises(ValueError, match=r"returns must be a contiguous .* of shape \(4,\), got .* shape \(3,\)"):
-        kernels.ppo_gradient(output, actions, column, column, column, column[:3], **known)
+        kernels.ppo_gradient(output, actions, column, column, column[:3], **known)
     with pytest.raises(ValueError, match=r"advantages must be .* strides \(2,\)"):
-        kernels.ppo_gradient(output, actions, column, column, torch.zeros(8)[::2], column, **known)
+        kernels.ppo_gradient(output, actions, column, torch.zeros(8)[::2], column, **known)
     with pytest.raises(ValueError, match=r"output must have 2 dimensions, got shape \(4,\)"):
-        kernels.ppo_gradient(column, actions, column, column, column, column, **known)
+        kernels.ppo_gradient(column, actions, column, column, column, **known)
     with pytest.raises(ValueError, match="output must have at least 2 rows"):
-        kernels.ppo_gradient(output[:1], actions, column, column, column, column, **known)
+        kernels.ppo_gradient(output[:1], actions, column, column, column, **known)
     with pytest.raises(ValueError, match="threads must be at least 1"):
         kernels.set_threads(0)
     with pytest.raises(ValueError, match="no kernels for the instruction set 'abacus'"):

@@ -6,11 +6,13 @@ by their probability under the old policy mu, makes every expectation a sum.
 
 import itertools
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
 
 from protein.trainer.config import TrainConfig
+from protein.trainer.ppo import advantages as module
 from protein.trainer.ppo.advantages import advantages_and_returns
 from protein.trainer.ppo.batch import Batch
 
@@ -68,14 +70,27 @@ def every_course(values: dict[tuple[int, ...], float]) -> tuple[Batch, torch.Ten
     return batch, now / old, old.prod(dim=0)
 
 
-def config(**train: float) -> TrainConfig:
-    return TrainConfig(gamma=GAMMA, gae_lambda=1.0, advantage="vtrace", normalize_advantages=False, **train)  # type: ignore[arg-type]
+CONFIG = TrainConfig(gamma=GAMMA, gae_lambda=1.0, normalize_advantages=False)
 
 
-def test_given_an_action_the_advantage_is_its_worth_under_the_policy_now() -> None:
+@pytest.fixture
+def clip_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[float, float], None]:
+    """Sets rho's and c's clip."""
+
+    def set_both(rho_clip: float, c_clip: float) -> None:
+        monkeypatch.setattr(module, "RHO_CLIP", rho_clip)
+        monkeypatch.setattr(module, "C_CLIP", c_clip)
+
+    return set_both
+
+
+def test_given_an_action_the_advantage_is_its_worth_under_the_policy_now(
+    clip_at: Callable[[float, float], None],
+) -> None:
     """With clips that never bind and lambda 1, whatever the value function says. `g + V` estimates Q, `V + A` V."""
     batch, ratios, chances = every_course(VALUES)
-    advantages, returns = advantages_and_returns(batch, ratios, config(rho_clip=1e9, c_clip=1e9))
+    clip_at(1e9, 1e9)
+    advantages, returns = advantages_and_returns(batch, ratios, CONFIG)
     for t in range(STEPS):
         for state in {course[:t] for course in COURSES}:
             here = torch.tensor([course[:t] == state for course in COURSES])
@@ -88,10 +103,11 @@ def test_given_an_action_the_advantage_is_its_worth_under_the_policy_now() -> No
 
 
 @pytest.mark.parametrize("clip", [1e9, 1.0])
-def test_the_policys_gradient_is_that_of_the_policy_now(clip: float) -> None:
+def test_the_policys_gradient_is_that_of_the_policy_now(clip: float, clip_at: Callable[[float, float], None]) -> None:
     """The last step's is exact with any clip: E_mu[ratio g grad log pi] = grad sum_a pi(a) r(a). One ratio, not two."""
     batch, ratios, chances = every_course(VALUES)
-    advantages, _ = advantages_and_returns(batch, ratios, config(rho_clip=clip, c_clip=clip))
+    clip_at(clip, clip)
+    advantages, _ = advantages_and_returns(batch, ratios, CONFIG)
     for state in {course[: STEPS - 1] for course in COURSES}:
         p = NOW[state]
         expected = p * (1 - p) * (REWARDS[(*state, 1)] - REWARDS[(*state, 0)])  # by the logit of action 1
@@ -105,7 +121,9 @@ def test_the_policys_gradient_is_that_of_the_policy_now(clip: float) -> None:
 
 @pytest.mark.parametrize("rho_clip", [0.7, 1.0, 2.0])
 @pytest.mark.parametrize("c_clip", [0.5, 1.0, 2.0])
-def test_advantages_and_targets_are_the_written_out_sums(rho_clip: float, c_clip: float) -> None:
+def test_advantages_and_targets_are_the_written_out_sums(
+    rho_clip: float, c_clip: float, clip_at: Callable[[float, float], None]
+) -> None:
     """IMPALA's sum over what follows: A[t] = sum_s (gamma lambda)^(s-t) c[t] ... c[s-1] rho[s] d[s], until an end."""
     generator = torch.Generator().manual_seed(5)
     steps, agents, gae_lambda = 7, 9, 0.8
@@ -121,9 +139,8 @@ def test_advantages_and_targets_are_the_written_out_sums(rho_clip: float, c_clip
         state=None,
     )
     ratios = torch.rand(steps, agents, generator=generator) * 3
-    settings = TrainConfig(
-        gamma=GAMMA, gae_lambda=gae_lambda, rho_clip=rho_clip, c_clip=c_clip, normalize_advantages=False
-    )
+    clip_at(rho_clip, c_clip)
+    settings = TrainConfig(gamma=GAMMA, gae_lambda=gae_lambda, normalize_advantages=False)
     advantages, returns = advantages_and_returns(batch, ratios, settings)
     for n in range(agents):
         errors = [

@@ -19,9 +19,8 @@ ACTIONS: dict[str, dict[str, Any]] = {
 HEADS: dict[str, dict[str, Any]] = {"scalar": {}, "bins": {"value_bins": 9}}
 COEFFICIENTS = [
     Coefficients(clip=0.2, value=0.5, entropy=0.01),
-    Coefficients(clip=0.1, clip_value=0.3, value=1.7, entropy=0.2),
+    Coefficients(clip=0.1, value=1.7, entropy=0.2),
     Coefficients(clip=0.3, value=0.0, entropy=0.0),
-    Coefficients(clip=0.2, clip_value=0.1, value=0.5, entropy=0.0),
 ]
 
 
@@ -41,7 +40,6 @@ def make_minibatch(policy: Policy, size: int, *, weighted: bool = False, part_of
     return output, Minibatch(
         actions=actions.t().contiguous(),
         logprobs=logprobs,
-        values=policy.values(output) + 0.3 * normal(size),
         advantages=normal(size),
         returns=normal(size),
         weights=torch.rand(size, generator=g) + 0.5 if weighted else None,
@@ -58,12 +56,7 @@ def written_out_loss(output: torch.Tensor, batch: Minibatch, c: Coefficients) ->
         ratio = math.exp(logp[int(batch.actions[0, i])] - float(batch.logprobs[i]))
         gain = float(batch.advantages[i])
         each = max(-ratio * gain, -min(max(ratio, 1 - c.clip), 1 + c.clip) * gain)
-        value, old, target = float(output[-1, i]), float(batch.values[i]), float(batch.returns[i])
-        error = (value - target) ** 2
-        if c.clip_value:
-            near = old + min(max(value - old, -c.clip_value), c.clip_value)
-            error = max(error, (near - target) ** 2)
-        each += c.value * 0.5 * error
+        each += c.value * 0.5 * float(output[-1, i] - batch.returns[i]) ** 2
         each += c.entropy * sum(math.exp(lp) * lp for lp in logp)
         total += each * (1.0 if batch.weights is None else float(batch.weights[i]))
     return total / batch.size
@@ -97,13 +90,11 @@ def test_the_gradient_in_closed_form_is_that_of_the_loss(actions: str, head: str
         for size, part_of in ((1, 0), (301, 0), (50, 150)):
             output, batch = make_minibatch(policy, size, weighted=weighted, part_of=part_of)
             given = output.clone()
-            gradient, ratio = loss_gradient(policy, output, batch, c)
+            gradient = loss_gradient(policy, output, batch, c)
             assert torch.equal(output, given), "the network's output must not be written to"
             output.requires_grad_()
             (expected,) = torch.autograd.grad(ppo_loss(policy, output, batch, c)["loss"], output)
             torch.testing.assert_close(gradient, expected, rtol=2e-4, atol=2e-6)
-            logp = policy.distribution.terms(given[: policy.action_rows], batch.actions).logp
-            torch.testing.assert_close(ratio, (logp - batch.logprobs).exp(), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("actions", ACTIONS)
@@ -112,54 +103,25 @@ def test_at_the_old_policy_nothing_is_clipped(actions: str) -> None:
     policy = make_policy(spec)
     output, batch = make_minibatch(policy, 64)
     same = policy.distribution.terms(output[: policy.action_rows], batch.actions).logp
-    batch = dataclasses.replace(batch, logprobs=same, values=output[-1].clone())
-    tight = Coefficients(clip=1e-4, clip_value=1e-9, value=0.5, entropy=0.0)
-    found, ratio = loss_gradient(policy, output, batch, tight)
-    expected, _ = loss_gradient(policy, output, batch, Coefficients(clip=100.0, value=0.5, entropy=0.0))
-    torch.testing.assert_close(ratio, torch.ones(64), rtol=0, atol=1e-5)
+    batch = dataclasses.replace(batch, logprobs=same)
+    found = loss_gradient(policy, output, batch, Coefficients(clip=1e-4, value=0.5, entropy=0.0))
+    expected = loss_gradient(policy, output, batch, Coefficients(clip=100.0, value=0.5, entropy=0.0))
     torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("clip_value", [0.0, 0.3])
-def test_the_kernels_gradient_and_that_of_torch_are_one(clip_value: float, weighted: bool) -> None:
+def test_the_kernels_gradient_and_that_of_torch_are_one(weighted: bool) -> None:
     policy = make_policy(make_spec())
-    c = Coefficients(clip=0.2, clip_value=clip_value, value=0.5, entropy=0.01)
+    c = Coefficients(clip=0.2, value=0.5, entropy=0.01)
     output, batch = make_minibatch(policy, 301, weighted=weighted)
     wide: dict[str, Any] = {
         field.name: value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
         for field in dataclasses.fields(Minibatch)
         for value in [getattr(batch, field.name)]
     }
-    found, ratio = loss_gradient(policy, output, batch, c)
-    exact, exact_ratio = loss_gradient_by_torch(policy, output.double(), Minibatch(**wide), c)
+    found = loss_gradient(policy, output, batch, c)
+    exact = loss_gradient_by_torch(policy, output.double(), Minibatch(**wide), c)
     torch.testing.assert_close(found, exact.float(), rtol=2e-5, atol=2e-8)
-    torch.testing.assert_close(ratio, exact_ratio.float(), rtol=1e-5, atol=1e-6)
     exact_output = output.double().requires_grad_()
     (by_autograd,) = torch.autograd.grad(ppo_loss(policy, exact_output, Minibatch(**wide), c)["loss"], exact_output)
     torch.testing.assert_close(exact, by_autograd, rtol=1e-9, atol=1e-12)
-    if clip_value:
-        assert 10 < (exact[-1] == 0).sum() < 290, "the example must have both clipped and unclipped values"
-
-
-def test_the_clipped_value_loss_is_written_out() -> None:
-    policy = make_policy(make_spec())
-    output = torch.zeros(5, 4)
-    output[4] = torch.tensor([1.0, 1.0, 3.0, 3.0])
-    zeros, old = torch.zeros(4), torch.tensor([1.2, 0.0, 2.0, 4.0])
-    losses = []
-    for index in range(4):
-        one = slice(index, index + 1)
-        batch = Minibatch(
-            actions=torch.zeros(1, 1, dtype=torch.int32),
-            logprobs=zeros[one],
-            values=old[one],
-            advantages=zeros[one],
-            returns=zeros[one],
-            weights=None,
-            size=1,
-        )
-        c = Coefficients(clip=0.2, clip_value=0.5, value=1.0, entropy=0.0)
-        losses.append(ppo_loss(policy, output[:, one], batch, c)["value_loss"].item())
-    # 1.0 is in range; 0.5 is nearer, so the error without the clip counts; likewise 2.5; 3.5 is farther and counts.
-    assert losses == [0.5, 0.5, 4.5, 0.5 * 3.5**2]

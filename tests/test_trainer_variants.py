@@ -40,7 +40,7 @@ VARIANTS: dict[str, Sections] = {
     "tf32": {"train": {"precision": "tf32"}},
     "double buffer": {"env": {"double_buffer": True}},
     "double buffer lstm": {"env": {"double_buffer": True}, "policy": {"recurrence": "lstm"}},
-    "vtrace": {"train": {"advantage": "vtrace", "rho_clip": 0.9, "c_clip": 0.9}},
+    "overlap": {"train": {"overlap": True}},
     "accumulation": {"train": {"accumulation_steps": 3}},
     "entropy schedule": {"train": {"ent_coef_final": 0.0}},
     "target entropy and KL": {"train": {"target_entropy": 0.8, "target_kl": 0.001, "update_epochs": 4}},
@@ -120,7 +120,7 @@ def test_threads_change_nothing_in_small_networks(variant: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "variant", ["mlp", "lstm", "mingru", "continuous", "continuous lstm", "value bins", "fp16", "vtrace"]
+    "variant", ["mlp", "lstm", "mingru", "continuous", "continuous lstm", "value bins", "fp16", "overlap"]
 )
 def test_an_exploding_loss_ends_as_failed_with_the_step(variant: str) -> None:
     explosive = {"learning_rate": 1e30, "lr_schedule": "constant", "max_grad_norm": 100.0, "total_timesteps": 10_000}

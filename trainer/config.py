@@ -96,8 +96,8 @@ class TrainConfig(TrainSettings):
     cpu_inference: bool = False
     """Collects with a copy of the network on the CPU while another device trains; saves small copies in every step."""
     overlap: bool = False
-    """Collects the next batch during the update, with weights one update old. V-trace corrects for it, whatever
-    `advantage` is. Useful where one of the two waits for a device or for slow environments."""
+    """Collects the next batch during the update, with weights one update old; V-trace corrects for it. Useful where one
+    of the two waits for a device or for slow environments."""
     compile: bool = False
     horizon: int = 64
     """Steps that each environment takes per iteration."""
@@ -130,18 +130,10 @@ class TrainConfig(TrainSettings):
     """Discount factor per decision."""
     gae_lambda: float = 0.95
     """Weight of longer returns in the generalised advantage estimate."""
-    advantage: Literal["gae", "vtrace"] = "gae"
-    """`gae`: advantages once per iteration; `vtrace`: again in each epoch, corrected for the change of the policy."""
-    rho_clip: float = 1.0
-    """V-trace's upper limit on the probability ratio that weights a step's own error."""
-    c_clip: float = 1.0
-    """V-trace's upper limit on the ratio that weights the contribution of later steps."""
     clip_coef: float = 0.2
     """PPO's clip range: how far from 1 the probability ratio may move before its gradient is cut off."""
     vf_coef: float = 0.5
     """Weight of the value loss."""
-    vf_clip_coef: float = 0.0
-    """How far from the old value the value may move before its gradient is cut off; 0: no clipping."""
     ent_coef: float = 0.01
     """Weight of the entropy bonus."""
     ent_coef_final: float = -1.0
@@ -193,7 +185,7 @@ class RunConfig(SectionedConfig):
         check_limits(self, _LIMITS)
         check_open_ends(
             self.train,
-            above_zero=("learning_rate", "clip_coef", "max_grad_norm", "adam_eps", "rho_clip"),
+            above_zero=("learning_rate", "clip_coef", "max_grad_norm", "adam_eps"),
             below_one=("beta1", "beta2"),
         )
         for name, argument in self.env.args.items():
@@ -211,9 +203,8 @@ class RunConfig(SectionedConfig):
             raise ConfigError(
                 "train.optimizer must be adamw with policy.module, got muon, which has to know which layers are hidden"
             )
-        if self.policy.value_bins == 1 or (self.policy.value_bins and self.train.vf_clip_coef):
-            what = "at least 2" if self.policy.value_bins == 1 else "0 while train.vf_clip_coef clips the value"
-            raise ConfigError(f"policy.value_bins must be {what}, got {self.policy.value_bins}")
+        if self.policy.value_bins == 1:
+            raise ConfigError("policy.value_bins must be 0 or at least 2, got 1")
         if self.policy.separate_value and (self.policy.recurrence != "none" or self.policy.module):
             other = "policy.module" if self.policy.module else f"policy.recurrence {self.policy.recurrence}"
             raise ConfigError(f"policy.separate_value needs a built-in policy without memory, got {other}")
@@ -296,13 +287,10 @@ _LIMITS: Limits = {
         "minibatch_size": COUNT,
         "update_epochs": (1, 1000),
         "accumulation_steps": (1, 2**16),
-        "rho_clip": POSITIVE,
-        "c_clip": POSITIVE,
         "gamma": UNIT,
         "gae_lambda": UNIT,
         "clip_coef": POSITIVE,
         "vf_coef": POSITIVE,
-        "vf_clip_coef": POSITIVE,
         "ent_coef": POSITIVE,
         "ent_coef_final": (-1, math.inf),
         "target_kl": POSITIVE,

@@ -25,6 +25,10 @@ _ARTICLE = {bool: "true or false", int: "an int", float: "a number", str: "a str
 _RETIRED: dict[str, object] = {
     "train.prio_alpha": 0.0,
     "train.prio_beta": None,  # counted only beside a prio_alpha above 0
+    "train.advantage": "gae",
+    "train.rho_clip": 1.0,
+    "train.c_clip": 1.0,
+    "train.vf_clip_coef": 0.0,
 }
 
 

@@ -45,18 +45,16 @@ def ppo_gradient(
     output: torch.Tensor,
     actions: torch.Tensor,
     logprobs: torch.Tensor,
-    values: torch.Tensor,
     advantages: torch.Tensor,
     returns: torch.Tensor,
     *,
     clip: float,
-    clip_value: float,
     value_coef: float,
     entropy_coef: float,
     weights: torch.Tensor | None = None,
     count: int | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns d loss / d output of PPO's loss, `(A + 1) x B`, and the new ratios, `B`.
+) -> torch.Tensor:
+    """Returns d loss / d output of PPO's loss, `(A + 1) x B`.
 
     There is no other implementation here: for tensors that `is_native` does not take, differentiate the loss itself.
 
@@ -64,11 +62,9 @@ def ppo_gradient(
         output: `(A + 1) x B`, each row contiguous: logits, then the value.
         actions: `B`, int32, each in [0, A).
         logprobs: `B`, of the actions under the policy that took them.
-        values: `B`, of that policy; they count only where `clip_value` is not 0.
         advantages: `B`, normalised where they are to be.
         returns: `B`, the value's targets.
         clip: the surrogate's range is [1 - clip, 1 + clip].
-        clip_value: the range of the value's clip, or 0 for none.
         value_coef: the weight of the value loss.
         entropy_coef: the weight of the entropy.
         weights: `B`, of the samples in the loss; None: 1.
@@ -78,21 +74,17 @@ def ppo_gradient(
         ValueError: a tensor does not fit this description.
     """
     gradient = torch.empty_like(output, memory_format=torch.contiguous_format)
-    ratios = torch.empty_like(logprobs)
     _native.ppo_gradient(
         output,
         actions,
         logprobs,
-        values,
         advantages,
         returns,
         weights,
         gradient,
-        ratios,
         count or len(logprobs),
         clip,
-        clip_value,
         value_coef,
         entropy_coef,
     )
-    return gradient, ratios
+    return gradient

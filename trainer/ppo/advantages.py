@@ -3,7 +3,7 @@
 Notation: t, s steps of a segment; mu the policy that took the actions, pi the policy now; V the values then;
 go[t] = 0 where an episode ended at t, else 1; and
 
-    ratio[t] = pi(a_t) / mu(a_t)    rho[t] = min(rho_clip, ratio[t])    c[t] = min(c_clip, ratio[t])
+    ratio[t] = pi(a_t) / mu(a_t)    rho[t] = min(RHO_CLIP, ratio[t])    c[t] = min(C_CLIP, ratio[t])
     d[t]     = r[t] + gamma go[t] V[t+1] - V[t]
     A[t]     = rho[t] d[t] + gamma lambda c[t] go[t] A[t+1]             (`protein.trainer.kernels.advantage`)
 
@@ -38,6 +38,8 @@ from ..kernels import advantages as compute_advantages
 from ..machine.distributed import ALONE, World
 from .batch import Batch
 
+RHO_CLIP = C_CLIP = 1.0  # IMPALA's
+
 
 def advantages_and_returns(
     batch: Batch, ratios: torch.Tensor | None, config: TrainConfig, world: World = ALONE
@@ -57,8 +59,8 @@ def advantages_and_returns(
         ratios,
         gamma=config.gamma,
         gae_lambda=config.gae_lambda,
-        rho_clip=config.rho_clip,
-        c_clip=config.c_clip,
+        rho_clip=RHO_CLIP,
+        c_clip=C_CLIP,
     )
     returns = advantages + batch.values[:-1]
     if ratios is not None:

@@ -3,13 +3,13 @@
 Notation, for `B` samples, everything feature-major (`rows x B`):
     pi, pi_old  probability of the action taken, now and then        r = pi / pi_old
     g           advantage (normalised)                               H   entropy of the policy
-    v, v_old    value now and then                                   R   the value's target
-    w           weight of the sample: 0 leaves it out; else 1        c, d  ranges of the two clips
+    v           value now                                            R   the value's target
+    w           weight of the sample: 0 leaves it out; else 1        c   range of the clip
 
 The loss is the sum over the samples, divided by their number, of
     w ( max(-r g, -clip(r, 1 - c, 1 + c) g)  +  c_v V  -  c_H H )
 with the value loss
-    V = 1/2 max((v - R)^2, (v_old + clip(v - v_old, -d, d) - R)^2)
+    V = 1/2 (v - R)^2
 or, of a distributional value head, the cross-entropy of its probabilities q to the target spread over its two
 neighbouring bins ("two-hot", t):  V = -sum_k t_k log q_k.
 
@@ -17,7 +17,7 @@ neighbouring bins ("two-hot", t):  V = -sum_k t_k log q_k.
 one, it is constant and its derivative is 0. They are:
     d/d(log pi)   -w r g, or 0 where the clipped term is the larger one
     d/dH          -w c_H
-    d/dv          w c_v (v - R), or 0 where v is clipped and the clipped term is the larger one
+    d/dv          w c_v (v - R)
     d/d(bin k)    w c_v (q_k - t_k)
 The action's distribution turns the first two into derivatives with respect to its rows
 (`protein.trainer.model.distribution`). `loss_gradient` passes these to the network's backward pass. That takes half as
@@ -25,9 +25,8 @@ many operations as differentiating `ppo_loss`, and on small networks the number 
 costs. For one categorical action and a scalar value in float32 on the CPU it is one compiled kernel
 (trainer/kernels/native/categorical.hpp). The tests hold both to automatic differentiation of `ppo_loss`.
 
-Source: Schulman et al. 2017, "Proximal policy optimization algorithms", eq. 7 and 9; the value clip: Huang et al. 2022,
-"The 37 implementation details of PPO"; categorical values: Bellemare et al. 2017, "A distributional perspective on
-reinforcement learning".
+Source: Schulman et al. 2017, "Proximal policy optimization algorithms", eq. 7 and 9; categorical values: Bellemare et
+al. 2017, "A distributional perspective on reinforcement learning".
 """
 
 import dataclasses
@@ -42,10 +41,9 @@ from ..model.value import CategoricalValue
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Coefficients:
-    """The loss's weights and the ranges of its clips. `clip_value` 0: the value is not clipped."""
+    """The loss's weights and the range of its clip."""
 
     clip: float
-    clip_value: float = 0.0
     value: float
     entropy: float
 
@@ -60,7 +58,6 @@ class Minibatch:
 
     actions: torch.Tensor  # `K x B`
     logprobs: torch.Tensor
-    values: torch.Tensor
     advantages: torch.Tensor
     returns: torch.Tensor
     weights: torch.Tensor | None
@@ -89,8 +86,7 @@ def ppo_loss(policy: Policy, output: torch.Tensor, batch: Minibatch, c: Coeffici
         two_hot = policy.value_head.two_hot(batch.returns)
         value_loss = mean(-(two_hot * torch.log_softmax(output[rows:], dim=0)).sum(dim=0))
     else:
-        error, clipped_error = _value_errors(output[rows], batch, c.clip_value)
-        value_loss = mean(0.5 * torch.max(error.square(), clipped_error.square()))
+        value_loss = mean(0.5 * (output[rows] - batch.returns).square())
 
     entropy = mean(terms.entropy)
     return {
@@ -103,21 +99,17 @@ def ppo_loss(policy: Policy, output: torch.Tensor, batch: Minibatch, c: Coeffici
     }
 
 
-def loss_gradient(
-    policy: Policy, output: torch.Tensor, batch: Minibatch, c: Coefficients
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns d loss / d output, `rows x B`, and the probability ratios r, `B`."""
+def loss_gradient(policy: Policy, output: torch.Tensor, batch: Minibatch, c: Coefficients) -> torch.Tensor:
+    """Returns d loss / d output, `rows x B`."""
     one_choice = isinstance(policy.distribution, Discrete) and policy.distribution.components == 1
     if one_choice and policy.value_head.rows == 1 and kernels.is_native(output):
         return kernels.ppo_gradient(
             output,
             batch.actions[0],
             batch.logprobs,
-            batch.values,
             batch.advantages,
             batch.returns,
             clip=c.clip,
-            clip_value=c.clip_value,
             value_coef=c.value,
             entropy_coef=c.entropy,
             weights=batch.weights,
@@ -126,9 +118,7 @@ def loss_gradient(
     return loss_gradient_by_torch(policy, output, batch, c)
 
 
-def loss_gradient_by_torch(
-    policy: Policy, output: torch.Tensor, batch: Minibatch, c: Coefficients
-) -> tuple[torch.Tensor, torch.Tensor]:
+def loss_gradient_by_torch(policy: Policy, output: torch.Tensor, batch: Minibatch, c: Coefficients) -> torch.Tensor:
     """Computes what `loss_gradient` does, for any policy, on any device and in any precision."""
     distribution, head = policy.distribution, policy.value_head
     rows, share = policy.action_rows, 1 / batch.size
@@ -146,23 +136,11 @@ def loss_gradient_by_torch(
     if isinstance(head, CategoricalValue):
         by_value = torch.softmax(output[rows:], dim=0).sub_(head.two_hot(batch.returns))
     else:
-        by_value, clipped_error = _value_errors(output[rows], batch, c.clip_value)
-        if c.clip_value:
-            # Where the clipped error is the larger one and the clip changes the value, the term is constant.
-            outside = (output[rows] - batch.values).abs_() > c.clip_value
-            by_value.masked_fill_(outside & (clipped_error.square_() > by_value.square()), 0.0)
+        by_value = output[rows] - batch.returns
     torch.mul(by_value, weight * c.value, out=gradient[rows:] if by_value.ndim == 2 else gradient[rows])
-    return gradient, ratio
+    return gradient
 
 
 def _surrogates(ratio: torch.Tensor, advantages: torch.Tensor, clip: float) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns r g, and the same of the clipped ratio. The smaller one counts."""
     return ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages
-
-
-def _value_errors(value: torch.Tensor, batch: Minibatch, clip: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns v - R, and the same of the clipped value. The larger one in absolute value counts."""
-    error = value - batch.returns
-    if not clip:
-        return error, error
-    return error, batch.values + (value - batch.values).clamp(-clip, clip) - batch.returns

@@ -10,10 +10,8 @@ With several processes, each minibatch is divided: every process uses segments o
 draw. The gradient, the advantages' scale and the figures come from sums over the processes, so they are those of the
 whole.
 
-With V-trace, advantages are computed anew before each epoch, with the ratios r of the epoch before, so that they fit
-the current policy (`protein.trainer.ppo.advantages`). With `train.overlap` the batch is one update old. One more
-forward pass gives the first epoch's ratios, and V-trace its advantages, whatever `train.advantage` is. With `gae`,
-later epochs reuse those advantages.
+With `train.overlap` the batch is one update old. One more forward pass gives the ratios r of the policy as it is then,
+and V-trace with these its advantages (`protein.trainer.ppo.advantages`).
 
 With a target KL, a pass after whose last minibatch the policy has moved further than that is the update's last one.
 
@@ -85,9 +83,7 @@ class PPO:
         self._optimizer = make_optimizer(policy, self._gradients, config)
         self._precision = update_precision(config)
         self._scaler = scaler or Scaler(self._precision)
-        self._coefficients = Coefficients(
-            clip=config.clip_coef, clip_value=config.vf_clip_coef, value=config.vf_coef, entropy=config.ent_coef
-        )
+        self._coefficients = Coefficients(clip=config.clip_coef, value=config.vf_coef, entropy=config.ent_coef)
         self._recompute_logprobs = recompute_logprobs
         self._entropy = EntropyBonus(config)
         self.compiled = False
@@ -184,20 +180,18 @@ class PPO:
         size = self._minibatch_segments(drawn.segments, drawn.steps)
         norms = torch.zeros((), device=self._device)
         terms: dict[str, torch.Tensor] = {}
-        ratios, passes = torch.ones_like(drawn.logprobs), 0
         if self._recompute_logprobs and time.perf_counter() < until:
             drawn = dataclasses.replace(drawn, logprobs=self.logprobs(drawn, size))
+        ratios = None
         if config.overlap and time.perf_counter() < until:
-            ratios = self.ratios(drawn, size)
+            ratios = self.ratios(drawn, size).view_as(batch.logprobs)
+        switch("advantage")
+        advantages, returns = advantages_and_returns(batch, ratios, config, self._world)
+        by_draw = advantages.view_as(drawn.logprobs), returns.view_as(drawn.logprobs)
+        passes = 0
         for epoch in range(config.update_epochs):
             if epoch and time.perf_counter() >= until:
                 break
-            if epoch == 0 or config.advantage == "vtrace":
-                switch("advantage")
-                corrected = config.advantage == "vtrace" or config.overlap
-                given = ratios.view_as(batch.logprobs) if corrected else None
-                advantages, returns = advantages_and_returns(batch, given, config, self._world)
-                by_draw = advantages.view_as(ratios), returns.view_as(ratios)
             # With a target KL any pass may turn out to be the last one.
             last_epoch = epoch == config.update_epochs - 1 or bool(config.target_kl)
             terms, passes = {}, passes + 1
@@ -206,7 +200,7 @@ class PPO:
                 if time.perf_counter() >= until:
                     break
                 wanted = terms if last_epoch and index == len(minibatches) - 1 else None
-                norms += self._step(drawn, *by_draw, ratios, to_device(chosen, self._device), wanted)
+                norms += self._step(drawn, *by_draw, to_device(chosen, self._device), wanted)
             if config.target_kl and terms and float(self._world.sum_(terms["approx_kl"].clone())) > config.target_kl:
                 break
         switch("other")
@@ -256,11 +250,10 @@ class PPO:
         batch: Batch,
         advantages: torch.Tensor,
         returns: torch.Tensor,
-        ratios: torch.Tensor,
         chosen: torch.Tensor,
         terms: dict[str, torch.Tensor] | None,
     ) -> torch.Tensor:
-        """Takes one step of the optimiser; returns the gradient's norm, keeps the ratios and fills `terms` if given."""
+        """Takes one step of the optimiser; returns the gradient's norm and fills `terms` if given."""
         config, switch, gradients = self._config, self._stopwatch.switch, self._gradients
         parts = chosen.tensor_split(config.accumulation_steps) if config.accumulation_steps > 1 else (chosen,)
         size = len(chosen) * batch.steps * self._world.size
@@ -272,7 +265,7 @@ class PPO:
         for part in parts:
             if not len(part):
                 continue
-            self._accumulate(batch, advantages, returns, ratios, part, weight, size, terms)
+            self._accumulate(batch, advantages, returns, part, weight, size, terms)
             if len(parts) > 1:
                 total = gradients.gradients.clone() if total is None else total.add_(gradients.gradients)
         if total is not None:
@@ -287,7 +280,6 @@ class PPO:
         batch: Batch,
         advantages: torch.Tensor,
         returns: torch.Tensor,
-        ratios: torch.Tensor,
         chosen: torch.Tensor,
         weight: torch.Tensor | None,
         size: int,
@@ -308,7 +300,6 @@ class PPO:
         minibatch = Minibatch(
             actions=of(batch.actions, 2).flatten(1),
             logprobs=of(batch.logprobs).flatten(),
-            values=of(batch.values[:-1]).flatten(),
             advantages=of(advantages).flatten(),
             returns=of(returns).flatten(),
             weights=None if weight is None or batch.playing is None else of(batch.playing).flatten() * weight,
@@ -319,13 +310,7 @@ class PPO:
             if terms is not None:
                 for name, term in ppo_loss(self._policy, output, minibatch, self._coefficients).items():
                     terms[name] = terms[name] + term if name in terms else term
-            gradient, ratio = loss_gradient(self._policy, output, minibatch, self._coefficients)
-            if self._config.advantage == "vtrace":
-                if whole:
-                    ratios.copy_(ratio.view_as(ratios))
-                else:
-                    ratios.index_copy_(1, chosen, ratio.view(batch.steps, -1))
-            return self._scaler.scale(gradient)
+            return self._scaler.scale(loss_gradient(self._policy, output, minibatch, self._coefficients))
 
         state = None if batch.state is None else of(batch.state, 0)
         context = autocast(self._device, self._precision)

@@ -74,7 +74,7 @@ static void ppo_block(const protein::PpoArguments a, size_t begin, size_t size) 
     float log_sum[block_samples], entropy[block_samples], scale[block_samples];
     std::int32_t choice[block_samples];
     const float *output = a.output + begin;
-    float *gradient = a.gradient + begin, *ratios = a.ratios + begin;
+    float *gradient = a.gradient + begin;
     for (size_t i = 0; i < size; ++i) {
         choice[i] = a.choices[begin + i];
         assert(choice[i] >= 0 && static_cast<size_t>(choice[i]) < a.actions);
@@ -102,7 +102,6 @@ static void ppo_block(const protein::PpoArguments a, size_t begin, size_t size) 
         sum[i] = 1.f / sum[i];
         entropy[i] = log_sum[i] - spread[i] * sum[i];
         const float ratio = exp_(taken[i] - log_sum[i] - old_logprobs[i]);
-        ratios[i] = ratio;
         const float surrogate = ratio * advantages[i];
         const float clipped = bounded(ratio, 1.f - a.clip, 1.f + a.clip) * advantages[i];
         // Where the clipped surrogate is the smaller one, it is constant.
@@ -120,22 +119,15 @@ static void ppo_block(const protein::PpoArguments a, size_t begin, size_t size) 
         }
     }
     const float *value = output + a.actions * a.output_stride;
-    const float *old_values = a.values + begin, *returns = a.returns + begin;
+    const float *returns = a.returns + begin;
     float *by_value = gradient + a.actions * a.gradient_stride;
-    const bool clips_values = a.clip_value != 0.f;
 #pragma omp simd
-    for (size_t i = 0; i < size; ++i) {
-        const float error = value[i] - returns[i], moved = value[i] - old_values[i];
-        const float near = bounded(moved, -a.clip_value, a.clip_value), near_error = old_values[i] + near - returns[i];
-        // Where the clip changes the value and the clipped error is the larger one, the term is constant.
-        const bool cut = clips_values & (near != moved) & (error * error < near_error * near_error);
-        by_value[i] = cut ? 0.f : a.value * scale[i] * error;
-    }
+    for (size_t i = 0; i < size; ++i) by_value[i] = a.value * scale[i] * (value[i] - returns[i]);
 }
 
 static void ppo_gradient(const protein::PpoArguments a, size_t begin, size_t end) {
-    assert(a.output && a.choices && a.logprobs && a.values && a.advantages && a.returns && a.gradient && a.ratios);
-    assert(a.actions && a.clip >= 0.f && a.clip_value >= 0.f && begin <= end);
+    assert(a.output && a.choices && a.logprobs && a.advantages && a.returns && a.gradient);
+    assert(a.actions && a.clip >= 0.f && begin <= end);
     for (size_t i = begin; i < end; i += block_samples)
         ppo_block(a, i, end - i < block_samples ? end - i : block_samples);
 }

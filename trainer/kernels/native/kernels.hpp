@@ -36,11 +36,11 @@ struct PpoArguments {
     const float *output;
     size_t output_stride, actions;
     const std::int32_t *choices;
-    const float *logprobs, *values, *advantages, *returns, *weights;
-    float *gradient, *ratios;
+    const float *logprobs, *advantages, *returns, *weights;
+    float *gradient;
     size_t gradient_stride;
     float per_sample;  // 1 / the number of samples that the loss is the mean of
-    float clip, clip_value, value, entropy;
+    float clip, value, entropy;
 };
 
 // recurrent.hpp; `T x agents x ...`; states `agents x 2H`, h and c side by side. The forward pass writes hidden and, if

@@ -60,9 +60,9 @@ void sample(py::handle logits, py::handle uniform, py::handle actions, py::handl
     split(batch[0], 65536 / (a.actions + 1), [&](size_t b, size_t e, size_t) { kernels->sample(a, b, e); });
 }
 
-void ppo_gradient(py::handle output, py::handle actions, py::handle logprobs, py::handle values, py::handle advantages,
-                  py::handle returns, py::handle weights, py::handle gradient, py::handle ratios, float count,
-                  float clip, float clip_value, float value, float entropy) {
+void ppo_gradient(py::handle output, py::handle actions, py::handle logprobs, py::handle advantages,
+                  py::handle returns, py::handle weights, py::handle gradient, float count, float clip, float value,
+                  float entropy) {
     const Tensor of_output(output, "output");
     const auto shape = of_output.shape<2>();
     const std::array<size_t, 1> batch{shape[1]};
@@ -73,16 +73,13 @@ void ppo_gradient(py::handle output, py::handle actions, py::handle logprobs, py
                          shape[0] - 1,
                          Tensor(actions, "actions").contiguous<std::int32_t>(batch),
                          Tensor(logprobs, "logprobs").contiguous<float>(batch),
-                         Tensor(values, "values").contiguous<float>(batch),
                          Tensor(advantages, "advantages").contiguous<float>(batch),
                          Tensor(returns, "returns").contiguous<float>(batch),
                          Tensor(weights, "weights").contiguous<float>(batch),
                          by_rows.at,
-                         Tensor(ratios, "ratios").contiguous<float>(batch),
                          by_rows.stride,
                          1.f / count,
                          clip,
-                         clip_value,
                          value,
                          entropy};
     const Released released;
