@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -169,6 +170,32 @@ def test_a_sweep_is_watched_cancelled_killed_and_resumed(
     trials = stored(tmp_path)
     assert [trial.state for trial in trials] == [TrialState.FAILED, TrialState.COMPLETE]
     assert "2 trials" in (tmp_path / "finished").read_text()
+
+
+def test_a_watch_follows_exclusions_and_the_end_of_a_sweep(
+    filled: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Between two looks: all complete trials are excluded, then the sweep is renamed."""
+    opened = storage.open_whole_store("runs/protein.db")
+    [sweep] = opened.list_sweeps()
+    looks: list[str] = []
+
+    def between(_: float) -> None:
+        looks.append(capsys.readouterr().out)
+        if len(looks) == 1:
+            opened.annotate(sweep.id, [0, 1, 3, 4], excluded=True)
+        elif len(looks) == 2:
+            opened.rename_sweep("pong", "other")
+        else:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("protein.cli.watch.time.sleep", between)
+    assert main(["status", "pong", "--watch"]) == 0
+    opened.close()
+    best, nothing, gone = looks
+    assert re.search(r"^pong .* 4m00s +18.00 +40.0s$", best, re.MULTILINE)
+    assert re.search(r"^pong .* 4m00s +- +-$", nothing, re.MULTILINE)
+    assert "sweep 'pong' was removed or renamed" in gone and "4m00s" not in gone
 
 
 def test_a_watch_and_json_contradict_each_other(capsys: pytest.CaptureFixture[str]) -> None:

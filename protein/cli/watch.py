@@ -40,7 +40,6 @@ class _Seen:
         """Reads what has changed."""
         self.now = alive(store, self.sweep)
         changed = store.columns(self.sweep.id, self.cursor, fields=DOT_FIELDS)
-        self.cursor = changed.cursor
         if not len(changed):
             return
         self.trials |= {dot.number: dot for dot in dots(changed)}
@@ -48,8 +47,11 @@ class _Seen:
         running = sorted(number for number, dot in self.trials.items() if dot.state is TrialState.RUNNING)
         named = {trial.number: trial for trial in store.trials(self.sweep.id, numbers=running)}
         self.running = [shown_trial(named[number], self.sweep.spec.direction) for number in running if number in named]
-        if best is not None and (self.best is None or best.number != self.best.number):
-            self.best = store.trials(self.sweep.id, curves=False, numbers=[best.number])[0]
+        if best is None:  # the last one was excluded
+            self.best = None
+        elif self.best is None or best.number != self.best.number:
+            self.best = next(iter(store.trials(self.sweep.id, curves=False, numbers=[best.number])), None)
+        self.cursor = changed.cursor  # last: what a failing store kept from being read is read next time
 
     def progress(self) -> data.Progress:
         known = list(self.trials.values())
@@ -68,11 +70,12 @@ def watch(console: Console, url: str | None, name: str | None) -> int:
             stores.find(store, name)  # a mistake in the name is said once, at once
         while True:
             try:
-                for sweep in store.list_sweeps():
-                    if name in (None, sweep.spec.name):
-                        seen.setdefault(sweep.id, _Seen(sweep)).sweep = sweep
-                        seen[sweep.id].read(store)
-                problem = ""
+                listed = [sweep for sweep in store.list_sweeps() if name in (None, sweep.spec.name)]
+                seen = {sweep.id: seen.get(sweep.id) or _Seen(sweep) for sweep in listed}
+                for sweep in listed:
+                    seen[sweep.id].sweep = sweep
+                    seen[sweep.id].read(store)
+                problem = "" if listed or name is None else f"sweep '{name}' was removed or renamed"
             except StoreUnavailable as error:
                 problem = f"the store is unavailable, trying again: {error}"
             show(_view(list(seen.values()), console.width, problem))
