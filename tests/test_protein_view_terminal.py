@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 from viewing import failed, many, running, status, sweep_record, trial
 
@@ -149,6 +150,25 @@ def test_tables_drop_columns_before_they_cut_a_number(width: int) -> None:
     scores = [text.score(record.score) for record in front]
     cells = [line.split() for line in shown(tables.front(front, width), width)[1:]]
     assert [cell[2] for cell in cells] == scores
+
+
+@pytest.mark.parametrize("name", ["n" * 100, "数据" * 8, "🎉 имя"])
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_long_and_wide_names_neither_push_out_numbers_nor_cut_them(name: str, width: int) -> None:
+    found = [(sweep_record(), many(20)), (sweep_record(name), many(20))]
+    _, first, second = shown(tables.sweeps(found, width), width)
+    assert cell_len(second) <= width
+    best = pareto.best_under(many(20))
+    assert best is not None
+    numbers = first.split()[1:]
+    assert text.score(best.score) in numbers and second.split()[-len(numbers) :] == numbers
+
+
+def test_a_table_of_trials_without_curves_has_no_column_for_them() -> None:
+    trials = [dataclasses.replace(one, curve=()) for one in many(20)]
+    assert "curve" not in "".join(shown(tables.trials(trials, 200), 200))
+    narrow = shown(tables.trials(trials, 40), 40)
+    assert narrow[0].split() == ["trial", "state", "score", "cost"]
 
 
 def test_gains_of_a_front_are_improvements_also_where_lower_is_better() -> None:

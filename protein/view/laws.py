@@ -42,7 +42,7 @@ def table(laws: "Laws", seconds: float, width: int) -> Table:
 
     return tables.fitted(
         width,
-        tables.Column("best value of", list(laws.space.names), keep=9),
+        tables.Column("best value of", list(laws.space.names), keep=9, least=16),
         tables.Column(f"at {text.seconds(laws.largest_seconds)}", cells(here), keep=5),
         tables.Column(f"at {text.seconds(seconds)}", cells(there), keep=7),
         tables.Column("law", [_formula(law) for law in laws.laws], keep=6),

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.segment import Segment
 from rich.table import Table
@@ -77,7 +78,7 @@ def sweeps(records: Sequence[tuple[SweepRecord, Sequence[TrialRecord] | data.Pro
     budgets = [record.max_cost_seconds for record, _ in records]
     return fitted(
         width,
-        Column("sweep", [record.spec.name for record, _ in records], keep=9),
+        Column("sweep", [record.spec.name for record, _ in records], keep=9, least=16),
         Column("env", [record.spec.env for record, _ in records], keep=4),
         Column("method", [record.spec.method for record, _ in records], keep=2),
         Column("trials", [str(count.finished) for count in of], right=True, keep=7),
@@ -86,7 +87,7 @@ def sweeps(records: Sequence[tuple[SweepRecord, Sequence[TrialRecord] | data.Pro
         Column("spent", [text.seconds(one.spent_seconds) for one in far], right=True, keep=6),
         Column("budget", ["none" if b is None else text.seconds(b) for b in budgets], right=True, keep=5),
         Column("best measured", [text.score(score) for score in scores], right=True, keep=8),
-        Column("its cost", [text.seconds(trial.run_seconds if trial else None) for trial in best], right=True, keep=8),
+        Column("its cost", [text.seconds(trial.run_seconds if trial else None) for trial in best], right=True, keep=7),
     )
 
 
@@ -98,6 +99,7 @@ def trials(records: Sequence[TrialRecord], width: int, curve_width: int = 12) ->
     why = [record.reason if early else record.origin for record, early in zip(records, ended, strict=True)]
     styles = [STATE_STYLES[record.state] for record in records]
     tags = [", ".join(record.tags) for record in records]
+    curves = [text.sparkline(record.curve, curve_width) for record in records]
     return fitted(
         width,
         Column("trial", [text.trial_name(record) for record in records], right=True, keep=9),
@@ -107,7 +109,7 @@ def trials(records: Sequence[TrialRecord], width: int, curve_width: int = 12) ->
         Column("cost", [text.seconds(record.cost_seconds) for record in records], right=True, keep=7),
         Column("predicted", [text.seconds(cost.value if cost else None) for cost in costs], right=True, keep=2),
         Column("steps", [text.count(record.steps) for record in records], right=True, keep=1),
-        Column("curve", [text.sparkline(record.curve, curve_width) for record in records], keep=6),
+        *([Column("curve", curves, keep=6)] if any(curves) else []),
         *([Column("tags", tags, keep=5, least=10)] if any(tags) else []),
         Column("origin / reason", why, keep=4, least=20),
     )
@@ -288,7 +290,7 @@ class Column:
     styles: Sequence[str] = ()  # one for each cell
 
     def needed(self, *, whole: bool) -> int:
-        longest = min(max((len(cell) for cell in (self.title, *self.cells)), default=0), MAX_CELL)
+        longest = min(max((cell_len(cell) for cell in (self.title, *self.cells)), default=0), MAX_CELL)
         return longest if whole or self.least is None else min(longest, self.least)
 
 
@@ -298,14 +300,17 @@ def fitted(width: int, *columns: Column) -> Table:
     while len(shown) > 1 and sum(column.needed(whole=False) + GAP for column in shown) - GAP > width:
         shown.remove(min(shown, key=lambda column: column.keep))
     table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
+    room = width - sum(column.needed(whole=False) + GAP for column in shown) + GAP
     for column in shown:
-        fixed = column.needed(whole=True) if column.least is None else None
+        wide = column.needed(whole=False)
+        more = max(min(column.needed(whole=True) - wide, room), 0)  # what may be cut gets what the numbers leave
+        room -= more
         table.add_column(
             column.title,
             justify="right" if column.right else "left",
             no_wrap=True,
             overflow="ellipsis",
-            min_width=fixed,
+            width=wide + more,
         )
     for row in range(len(columns[0].cells)):
         cells = ((cleaned(c.cells[row], MAX_CELL), c.styles[row] if c.styles else "") for c in shown)
