@@ -74,6 +74,17 @@ def test_area_is_the_mean_of_the_best_so_far() -> None:
     assert best.value[-1] == 5.0
 
 
+def test_the_hypervolume_of_a_larger_budget_is_that_of_the_common_one() -> None:
+    """Both sides are alike until the smaller budget is spent. What the other one finds later is no merit."""
+    first = [Run(0.0, 10.0), Run(0.0, 40.0), Run(4.0, 20.0)]
+    small, large = sweep("small", *first), sweep("large", *first, Run(10.0, 10.0))
+    found = compare([Side(label="small", sweeps=(small,)), Side(label="large", sweeps=(large,))])
+    assert figures(found, 0) == figures(found, 1)
+    assert figures(found, 0)["hypervolume"] == pytest.approx(4 / 10 * math.log(2) / math.log(4), rel=1e-6)
+    tiny = compare([Side(label="tiny", sweeps=(sweep("tiny", Run(1.0, 5.0)),)), Side(label="large", sweeps=(large,))])
+    assert figures(tiny, 1)["hypervolume"] == 0.0, "it had no trial yet"
+
+
 def test_trials_count_in_the_order_in_which_they_ended() -> None:
     late = Run(9.0, 30.0, finished_at=BEGAN + timedelta(seconds=30))
     early = Run(1.0, 10.0, finished_at=BEGAN + timedelta(seconds=10))

@@ -13,7 +13,8 @@ Notation
 Three figures of a sweep, all normalised, higher is better. They are those of the engine's benchmarks.
 
     best        b(S_e): the best config that the budget has bought
-    hypervolume area under the front of score and ln cost, 1 for a front that is at 1 from the cheapest trial on
+    hypervolume area under the front of score and ln cost of the trials that had ended by S_e; 1 for a front that is at
+                1 from the cheapest trial on
     area        mean of b(s) over s up to S_e: how soon it was found
 
 The figure of a side is the mean over its environments of the mean over the seeds. Its interval is the central 80 % of
@@ -270,12 +271,13 @@ def _figures(side: Side, env: Environment) -> Array:
         low, high = env.cost_range
         reference = high * (1.0 + 1e-9)
         ideal = math.log(reference / low)
-        scores = env.normalised(sweep.scores)
+        found, costs = sweep.complete_by(env.common_seconds)  # a larger budget is no merit
+        scores = env.normalised(found)
         # Where all trials cost the same there is no front but a point.
         volume = (
-            hypervolume(scores, sweep.costs, reference_score=0.0, reference_cost=reference) / ideal
+            hypervolume(scores, costs, reference_score=0.0, reference_cost=reference) / ideal
             if ideal > 1e-6
-            else float(scores.max())
+            else float(scores.max(initial=0.0))
         )
         columns.append(
             [float(env.normalised(sweep.best_at(np.array([env.common_seconds])))[0]), volume, _area(sweep, env)]

@@ -43,6 +43,7 @@ class SweepResult:
         spent: `n`, seconds spent when each finished trial ended, rising; its last is what the sweep has spent.
         best: `n`, best score of complete trials by then; -infinity before the first one.
         scores, costs: `k`, of complete trials.
+        ended: `k`, seconds spent when each of these ended, rising.
     """
 
     name: str
@@ -52,6 +53,7 @@ class SweepResult:
     best: Array
     scores: Array
     costs: Array
+    ended: Array
 
     @classmethod
     def of(
@@ -105,14 +107,16 @@ class SweepResult:
         if not complete.any():
             raise UsageError(f"sweep '{name}' has no complete trial yet, so it cannot be compared; give it more time")
         order = np.arange(len(score)) if np.isnan(finished_at).any() else np.argsort(finished_at, kind="stable")
+        spent = np.cumsum(cost_seconds[order])
         return cls(
             name=name,
             env=env,
             direction=direction,
-            spent=np.cumsum(cost_seconds[order]),
+            spent=spent,
             best=np.maximum.accumulate(np.where(complete, score, -np.inf)[order]),
             scores=score[order][complete[order]],
             costs=np.maximum(run_seconds, MIN_COST_SECONDS)[order][complete[order]],
+            ended=spent[complete[order]],
         )
 
     @property
@@ -123,6 +127,11 @@ class SweepResult:
         """Returns b at `m` seconds, `m`; -infinity before the first score."""
         index = np.searchsorted(self.spent, np.asarray(spent_seconds) * (1 + 1e-12), side="right") - 1
         return np.where(index >= 0, self.best[np.maximum(index, 0)], -np.inf)
+
+    def complete_by(self, spent_seconds: float) -> tuple[Array, Array]:
+        """Returns scores and costs of the complete trials that had ended when so much was spent."""
+        by_then = self.ended <= spent_seconds * (1 + 1e-12)
+        return self.scores[by_then], self.costs[by_then]
 
     def front_at(self, cost_seconds: Array) -> Array:
         """Returns f at `m` costs in seconds, `m`; -infinity below the cheapest trial."""
