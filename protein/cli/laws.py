@@ -134,9 +134,10 @@ def _print(
     if lines:
         console.print("\n" + "\n".join(lines), soft_wrap=True)
         console.print(views.LEGEND, soft_wrap=True)
-    known, finished = sum(law.known for law in laws.laws), sum(trial.state.finished for trial in trials)
+    known = sum(law.known for law in laws.laws)
+    taught = sum(trial.state.finished and trial.score is not None and not trial.excluded for trial in trials)
     console.print(
-        f"\nfrom {finished} trials that cost up to {text.seconds(laws.largest_seconds)}; the data tell the best value"
+        f"\nfrom {taught} trials that cost up to {text.seconds(laws.largest_seconds)}; the data tell the best value"
         f" of {known} of {len(laws.laws)} parameters",
         soft_wrap=True,
     )
