@@ -167,6 +167,16 @@ def test_excluded_trials_are_shown_as_such_and_not_on_the_front() -> None:
     assert points(axes, "complete (2)") == points(axes, "measured front (2)") == [(10, 5), (60, 7)]
 
 
+def test_an_excluded_trial_does_not_stretch_a_picture_of_several_sweeps() -> None:
+    one, other = [trial(0, 10.0, 5.0), trial(1, 60.0, 7.0)], [trial(0, 20.0, 6.0), trial(1, 30.0, 6.5)]
+    absurd = dataclasses.replace(trial(2, 40.0, 1e9), excluded=True)
+    heights = [
+        the_axes(front([(sweep_record("a"), trials), (sweep_record("b"), other)])).get_ylim()
+        for trials in (one, [*one, absurd])
+    ]
+    assert heights[0] == heights[1]
+
+
 def lines(axes: Axes, color: str | None = None) -> list[Any]:
     found = [line for line in axes.lines if len(np.asarray(line.get_xdata())) > 1]
     return [line for line in found if color is None or line.get_color() == color]

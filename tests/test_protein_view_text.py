@@ -186,6 +186,12 @@ def test_the_plot_keeps_to_its_room(width: int, height: int, num_trials: int) ->
     assert sum(line.count("★") for line in lines) == 1
 
 
+def test_an_excluded_trial_does_not_stretch_the_plot() -> None:
+    trials = many(30)
+    absurd = dataclasses.replace(trial(30, 5.0, 1e9), excluded=True)
+    assert scatter.scatter([*trials, absurd], 80, 18) == scatter.scatter(trials, 80, 18)
+
+
 def test_the_plot_marks_the_front_the_failures_and_those_stopped_early() -> None:
     trials = [trial(0, 10.0, 0.0), trial(1, 20.0, 5.0), trial(2, 30.0, 4.0), trial(3, 40.0, 10.0), failed(4, 15.0)]
     trials.append(trial(5, 40.0, 2.0, state=TrialState.PRUNED))

@@ -73,7 +73,7 @@ class _Points:
             number=number,
             score=score,
             cost=cost,
-            finished=complete | pruned | failed,
+            finished=(complete | pruned | failed) & ~excluded,
             front=complete & ~excluded,
             pruned=pruned,
             failed=failed & np.asarray(ends != TrialEnd.INTERRUPTED, dtype=np.bool_),
@@ -94,8 +94,8 @@ def scatter(
     """Returns the plot as `height` lines of at most `width` characters; one line of text when no trial has a score.
 
     Args:
-        trials: of one sweep, as records or as columns with at least `protein.columns.DOT_FIELDS`; running ones are left
-            out.
+        trials: of one sweep, as records or as columns with at least `protein.columns.DOT_FIELDS`; running and excluded
+            ones are left out.
         width: characters, at least `MIN_WIDTH` are used.
         height: lines, axis included, at least `MIN_HEIGHT` are used.
         best: number of the trial that gets the star; None: the best measured one.

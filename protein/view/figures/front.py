@@ -117,7 +117,8 @@ def _expected(axes: Any, expected: "Sequence[Contender]") -> None:
 def _several(axes: Any, sweeps: Sequence[tuple[int, Subject]], direction: Direction) -> None:
     """Draws sweeps of one environment over each other, each in its own color and mark."""
     finished = [[trial for trial in trials if trial.state.finished] for _, (_, trials) in sweeps]
-    scored = [trial for trials in finished for trial in trials if trial.score is not None]
+    everything = [trial for trials in finished for trial in trials if trial.score is not None]
+    scored = [trial for trial in everything if not trial.excluded] or everything  # excluded ones are not drawn
     style.cost_axis(axes, [style.cost(trial) for trial in scored])
     style.score_axis(axes, [trial.score for trial in scored if trial.score is not None], direction)
     for (position, (record, _)), done in zip(sweeps, finished, strict=True):
