@@ -9,8 +9,7 @@ import sweeping
 
 from protein.errors import StoreUnavailable, TrialLost
 from protein.ports import Finished, Store, TrialProgress
-from protein.sweep import resuming
-from protein.sweep import trials as sweep_trials
+from protein.sweep import resuming, store_calls
 from protein.sweep.trials import SweepTrials
 from protein.types import (
     Artifact,
@@ -53,7 +52,7 @@ class LosesAnswers:
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep_trials, "STORE_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(store_calls, "STORE_RETRY_SECONDS", 0.0)
 
 
 @pytest.fixture(params=["after the commit", "before the commit"])

@@ -45,7 +45,7 @@ from protein.sweep.devices import slots_of_machine
 from protein.sweep.loop import LoopSettings, run_sweep
 from protein.sweep.methods import make_designer
 from protein.sweep.stop_when import StopWhen
-from protein.sweep.trials import refuse_beside
+from protein.sweep.taking_over import refuse_beside
 from protein.types import (
     Params,
     SweepRecord,

@@ -1,9 +1,9 @@
 """The loop between designer, backend and store: it spends a cost budget on trials and keeps every fact.
 
 The store is the only memory. A sweep that was killed at any moment is resumed when it is run again.
-`SweepTrials.take_over` (in `protein.sweep.trials`) does this: the trials that were running then wait, and are taken up
-again before any new one is suggested (`protein.sweep.resuming`). Their cost counts once, and what they have to do again
-counts as lost. The designer sees the finished trials, and the params of the others.
+`protein.sweep.taking_over` does this: the trials that were running then wait, and are taken up again before any new one
+is suggested (`protein.sweep.resuming`). Their cost counts once, and what they have to do again counts as lost. The
+designer sees the finished trials, and the params of the others.
 
 Costs are seconds of training on each trial's own clock, summed over trials. Time while the sweep did not run costs
 nothing.
@@ -65,7 +65,7 @@ def run_sweep(
     Raises:
         UsageError: another live process runs this sweep; or the budget was too small for a single trial; or a disk is
             full; or a mistake in the function or the command makes every trial fail.
-        StoreUnavailable: the store refused a write for too long (see `protein.sweep.trials`). What was stored stays.
+        StoreUnavailable: the store refused a write for too long (`protein.sweep.store_calls`). What was stored stays.
         TrialLost: this process slept past its lease, and another has taken its trials.
     """
     trials = SweepTrials(sweep, store, listener, stop)

@@ -1,9 +1,7 @@
 """The trials of a sweep as the store has them, and this process's lease on those that it runs.
 
-The store is the only memory. Every change is written there first and mirrored here. While the store is unavailable (the
-disk is full, the server restarts), a write is repeated for some minutes, so that a long sweep is not lost. A server
-that dies between a commit and its answer leaves open whether the write is stored. So what is stored is looked at before
-a write is repeated.
+The store is the only memory. Every change is written there first and mirrored here. While the store is unavailable, a
+write is repeated (`protein.sweep.store_calls`).
 """
 
 import contextlib
@@ -11,13 +9,15 @@ import dataclasses
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import NoReturn, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import NoReturn
 
-from protein.errors import ProteinError, StoreUnavailable, TrialLost, UsageError
+from protein.errors import ProteinError, TrialLost
 from protein.ports import Finished, Listener, Store, TrialProgress
-from protein.sweep import continuing, late_reports, resuming, taking_up
-from protein.sweep.lease import LEASE_SECONDS, RENEW_SECONDS, current_owner, dead_owners, is_local, living_owners
+from protein.sweep import continuing, late_reports, resuming
+from protein.sweep.lease import LEASE_SECONDS, RENEW_SECONDS, current_owner
+from protein.sweep.store_calls import StoreCalls
+from protein.sweep.taking_over import being_run, take_over
 from protein.types import (
     Measurement,
     Observation,
@@ -33,12 +33,7 @@ from protein.types import (
     TrialState,
 )
 
-STORE_PATIENCE_SECONDS = 600.0  # how long an unavailable store is tried again
-STORE_RETRY_SECONDS = 5.0
 WISHES_SECONDS = 1.0  # how often the store is asked whether a person has paused, stopped or excluded something
-PAUSE_SECONDS = 0.1  # between two looks at whether the sweep is to stop
-
-T = TypeVar("T")
 
 
 class SweepTrials:
@@ -50,22 +45,26 @@ class SweepTrials:
         running: those that this process runs, by number.
         can_wait: whether interrupted trials of this sweep are taken up again.
         cancelled: numbers of trials whose end a person has asked for.
-        store_seconds: the wall clock that the store has taken, without waiting for it to be available.
     """
 
     def __init__(self, sweep: SweepRecord, store: Store, listener: Listener, stop: threading.Event) -> None:
         self.sweep = sweep
         self.records: dict[int, TrialRecord] = {}
         self.running: dict[int, Trial] = {}
-        self.store_seconds = 0.0
         self.can_wait = resuming.can_wait(sweep.spec.config)
-        self._store, self._listener, self._stop = store, listener, stop
+        self._store, self._listener = store, listener
+        self._calls = StoreCalls(listener, stop)
         self._owner = current_owner()
         self._behind: dict[int, int] = {}  # steps of trials that were taken up here, before they were, by number
         self._renewed: dict[int, float] = {}  # when the lease was renewed, by number, on the monotonic clock
         self._observed: dict[int, Observation] = {}  # of the finished trials, by number
         self.cancelled: frozenset[int] = frozenset()
         self._asked_at = -math.inf  # when the store was asked for wishes, on the monotonic clock
+
+    @property
+    def store_seconds(self) -> float:
+        """The wall clock that the store has taken, without waiting for it to be available."""
+        return self._calls.seconds
 
     def take_over(self, max_cost_seconds: float | None) -> None:
         """Reads what is stored, takes over what a dead process left running, and stores the new budget.
@@ -76,28 +75,12 @@ class SweepTrials:
         Raises:
             UsageError: another live process runs this sweep.
         """
-        trials = self._read()
-        running = [trial for trial in trials if trial.state is TrialState.RUNNING]
-        # Before the leases are looked at: a clock that was set forward makes a living process's lease look ended.
-        _refuse(self.sweep, living_owners(trial.owner for trial in running))
-        owners = dead_owners(trial.owner for trial in running)
-        waiting = [trial.number for trial in running] if self.can_wait else []
-        self._retry_while_unavailable(lambda: self._store.interrupt_orphans(self.sweep.id, owners, waiting))
-        # Asked, and not the answer above: the first one may be lost, and the second names those of its own call alone.
-        ran = [trial.number for trial in running]
-        reread = self._retry_while_unavailable(lambda: self._store.trials(self.sweep.id, numbers=ran)) if ran else []
-        now = {trial.number: trial for trial in reread}
-        trials = [now.get(trial.number, trial) for trial in trials]
-        orphans = [n for n, one in now.items() if one.state is TrialState.WAITING or one.end is TrialEnd.INTERRUPTED]
-        if orphans:
-            self._listener.log(resuming.interrupted(sorted(orphans), self.can_wait))
-        _refuse(self.sweep, [trial.owner for trial in trials if trial.state is TrialState.RUNNING])
-        self.records = {trial.number: trial for trial in trials}
+        self.records = take_over(self.sweep, self._store, self._calls, can_wait=self.can_wait, log=self._listener.log)
         self.set_ended("")
         if self.requested() is Request.STOP:  # it was meant for the process that ran the sweep before
             self.request(Request.RUN)
         if max_cost_seconds != self.sweep.max_cost_seconds:  # only now: no other process runs the sweep by it
-            self._retry_while_unavailable(lambda: self._store.set_budget(self.sweep.id, max_cost_seconds))
+            self._calls.repeat(lambda: self._store.set_budget(self.sweep.id, max_cost_seconds))
             self.sweep = dataclasses.replace(self.sweep, max_cost_seconds=max_cost_seconds)
 
     @property
@@ -108,7 +91,7 @@ class SweepTrials:
     def set_ended(self, ended: str) -> None:
         """Stores why the sweep's run has ended; "": it runs."""
         if ended != self.sweep.ended:
-            self._retry_while_unavailable(lambda: self._store.set_ended(self.sweep.id, ended))
+            self._calls.repeat(lambda: self._store.set_ended(self.sweep.id, ended))
             self.sweep = dataclasses.replace(self.sweep, ended=ended)
 
     def requested(self, *, fresh: bool = False) -> Request:
@@ -119,7 +102,7 @@ class SweepTrials:
         """
         if not fresh and time.monotonic() - self._asked_at < WISHES_SECONDS:
             return self.sweep.requested
-        wishes = self._retry_while_unavailable(lambda: self._store.wishes(self.sweep.id))
+        wishes = self._calls.repeat(lambda: self._store.wishes(self.sweep.id))
         self._asked_at = time.monotonic()
         self.cancelled = wishes.cancelled
         self._reread([number for number in self.waiting if number in wishes.cancelled])  # the store has ended these
@@ -137,7 +120,7 @@ class SweepTrials:
 
     def request(self, requested: Request) -> None:
         """Stores what is asked of the sweep from now on."""
-        self._retry_while_unavailable(lambda: self._store.request(self.sweep.id, requested))
+        self._calls.repeat(lambda: self._store.request(self.sweep.id, requested))
         self.sweep = dataclasses.replace(self.sweep, requested=requested)
 
     @property
@@ -173,7 +156,7 @@ class SweepTrials:
             return self._handle(stored) if stored is not None and ours and self._runs_here(stored) else start()
 
         try:
-            trial = self._retry_while_unavailable(start, again)
+            trial = self._calls.repeat(start, again)
         except TrialLost as error:
             self._lost(error)
         record = TrialRecord.begun(trial, suggestion, suggest_seconds=suggest_seconds, provenance=provenance)
@@ -198,7 +181,7 @@ class SweepTrials:
             return self._handle(stored) if stored is not None and self._runs_here(stored) else take_up()
 
         try:
-            trial = self._retry_while_unavailable(take_up, again)
+            trial = self._calls.repeat(take_up, again)
         except TrialLost as error:
             self._reread([number])
             if self.records[number].state is TrialState.RUNNING:
@@ -212,9 +195,9 @@ class SweepTrials:
 
     def _lost(self, error: TrialLost) -> NoReturn:
         """Raises `TrialLost`, with the process that runs the sweep where one does."""
-        owners = self._retry_while_unavailable(lambda: self._store.live_trials(self.sweep.id)).values()
+        owners = self._calls.repeat(lambda: self._store.live_trials(self.sweep.id)).values()
         if others := [owner for owner in owners if owner != self._owner]:
-            raise TrialLost(_being_run(self.sweep, others[0])) from error
+            raise TrialLost(being_run(self.sweep, others[0])) from error
         raise error
 
     def release(self, event: Finished) -> TrialRecord:
@@ -233,7 +216,7 @@ class SweepTrials:
                 release()
 
         with self._noting(event):
-            self._retry_while_unavailable(release, again)
+            self._calls.repeat(release, again)
         del self.running[number], self._renewed[number]
         self._reread([number])  # the store ends one whose end a person has asked for
         return self.records[number]
@@ -241,7 +224,7 @@ class SweepTrials:
     def _reread(self, numbers: Sequence[int]) -> None:
         """Takes over what the store knows of some trials that others may have changed."""
         if numbers:
-            found = self._retry_while_unavailable(lambda: self._store.trials(self.sweep.id, numbers=numbers))
+            found = self._calls.repeat(lambda: self._store.trials(self.sweep.id, numbers=numbers))
             self.records |= {trial.number: trial for trial in found}
 
     def add(self, event: TrialProgress) -> TrialRecord:
@@ -278,7 +261,7 @@ class SweepTrials:
                 finish()
 
         with self._noting(event):
-            self._retry_while_unavailable(finish, again)
+            self._calls.repeat(finish, again)
         del self.running[number], self._renewed[number]
         self.records[number] = self.records[number].ended(outcome, event.artifacts)
         return self.records[number]
@@ -324,9 +307,6 @@ class SweepTrials:
         """Returns the params of the trials that have not finished."""
         return [self.records[number].params for number in (*self.running, *self.waiting)]
 
-    def _read(self) -> Sequence[TrialRecord]:
-        return self._retry_while_unavailable(lambda: taking_up.read(self._store, self.sweep.id))
-
     def _write_measurements(self, event: TrialProgress) -> None:
         def add(measurements: Sequence[Measurement]) -> None:
             self._store.add_measurements(event.trial, measurements, LEASE_SECONDS)
@@ -337,13 +317,13 @@ class SweepTrials:
             add(() if is_stored else event.measurements)  # without points it renews the lease
 
         with self._noting(event):
-            self._retry_while_unavailable(lambda: add(event.measurements), again)
+            self._calls.repeat(lambda: add(event.measurements), again)
         self._renewed[event.trial.number] = time.monotonic()
 
     def _renew_lease(self, trial: Trial) -> None:
         cost = self.records[trial.number].cost_seconds
         with self._noting(TrialProgress(trial=trial, measurements=())):
-            self._retry_while_unavailable(lambda: self._store.renew_lease(trial, LEASE_SECONDS, cost))
+            self._calls.repeat(lambda: self._store.renew_lease(trial, LEASE_SECONDS, cost))
         self._renewed[trial.number] = time.monotonic()
 
     @contextlib.contextmanager
@@ -365,54 +345,6 @@ class SweepTrials:
 
     def _handle(self, stored: TrialRecord) -> Trial:
         return Trial(**{field.name: getattr(stored, field.name) for field in dataclasses.fields(Trial)})
-
-    def _retry_while_unavailable(self, call: Callable[[], T], again: Callable[[], T] | None = None) -> T:
-        """Calls the store, again and again while it is unavailable, for at most `STORE_PATIENCE_SECONDS`.
-
-        Args:
-            call: the first call, which may have been stored although its answer was lost.
-            again: what is called from the second time on, where `call` must not be stored twice; None: `call`.
-        """
-        began = time.monotonic()
-        while True:
-            tried = time.monotonic()
-            try:
-                result = call()
-            except StoreUnavailable as error:
-                if time.monotonic() - began > STORE_PATIENCE_SECONDS or self._stop.is_set():
-                    raise
-                self._listener.log(f"the store is unavailable, trying again in {STORE_RETRY_SECONDS:.0f} s: {error}")
-                self._pause(STORE_RETRY_SECONDS)
-                call = again or call
-            else:
-                self.store_seconds += time.monotonic() - tried
-                return result
-
-    def _pause(self, seconds: float) -> None:
-        """Waits, at most until the sweep is to stop. Not by `stop.wait`: a signal's handler may set `stop`."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until and not self._stop.is_set():
-            time.sleep(min(PAUSE_SECONDS, seconds))
-
-
-def refuse_beside(sweep: SweepRecord, owners: Collection[str]) -> None:
-    """Raises `UsageError` where one of these owners of running trials, whose lease has not ended, still runs."""
-    gone = dead_owners(owners)
-    _refuse(sweep, [owner for owner in owners if owner not in gone and owner != current_owner()])
-
-
-def _refuse(sweep: SweepRecord, owners: Sequence[str]) -> None:
-    if owners:
-        raise UsageError(_being_run(sweep, owners[0]))
-
-
-def _being_run(sweep: SweepRecord, owner: str) -> str:
-    host, pid, _ = owner.rsplit(":", 2)
-    gone = "" if is_local(owner) else f"; if it is gone, try again in {LEASE_SECONDS:.0f} seconds"
-    return (
-        f"sweep '{sweep.spec.name}' is being run by process {pid} on {host}: wait for it, or end it with"
-        f" protein stop {sweep.spec.name}{gone}"
-    )
 
 
 def _is_outcome(stored: TrialRecord, outcome: Outcome) -> bool:
