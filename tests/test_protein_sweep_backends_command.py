@@ -269,7 +269,7 @@ def test_a_command_that_died_costs_nothing_until_the_sweep_looks(backend: Comman
     time.sleep(0.2)  # the sweep waits for its store
     found = wait(backend)[1].outcome
     assert (found.end, found.reason.partition(":")[0]) == (TrialEnd.CRASHED, "killed by SIGKILL (out of memory?)")
-    assert 5.0 <= found.cost_seconds <= 5.0 + known - process._cost_at
+    assert 5.0 <= found.cost_seconds <= 5.0 + known - process.heard.cost_at
 
 
 def test_a_trial_whose_supervisor_is_killed_is_preempted(backend: CommandBackend, tmp_path: Path) -> None:

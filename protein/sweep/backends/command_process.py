@@ -1,4 +1,4 @@
-"""One running command: its pipes, what it has said so far, and how it has ended."""
+"""One running command: its pipes, what comes through them, how it is ended, and what its end means for its trial."""
 
 import contextlib
 import dataclasses
@@ -15,36 +15,23 @@ from typing import Any, BinaryIO
 
 import psutil
 
-from protein.direction import stored_score
 from protein.ports import Job
 from protein.sweep import continuing
+from protein.sweep.backends import command_outcome
+from protein.sweep.backends.command_outcome import MAX_WORDS
+from protein.sweep.backends.command_reports import CommandReports
 from protein.sweep.backends.told_cost import ToldCost
 from protein.sweep.commands import reports
 from protein.sweep.commands.readers import readers
-from protein.sweep.commands.reports import Said
 from protein.sweep.commands.settings import CHECKPOINTS, CommandSettings
-from protein.types import (
-    MAX_SCORE,
-    PREEMPTED,
-    Artifact,
-    Direction,
-    Measurement,
-    Outcome,
-    TrialEnd,
-    TrialState,
-    is_score,
-)
+from protein.types import Artifact, Direction, Measurement, Outcome, TrialEnd, TrialState
 
 READ_BYTES = 1 << 16
 MAX_READS = 16  # of a pipe in one poll: a command that prints without end must not hold up the others
 MAX_LOG_BYTES = 16 << 20
 MAX_LINE_BYTES = 1 << 20  # a longer line is garbage, and is dropped
-MAX_WORDS = 200  # characters of a command's last words in a reason
 CONFIG_FILE, LOG_FILE = "config.json", "trial.log"
-_OUTSIDE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # who sends these ends more than one trial
 _BREAK = re.compile(rb"[\r\n]+")  # progress bars go back to the start of their line
-_NO_MEMORY = re.compile(r"MemoryError|std::bad_alloc|out of memory", re.IGNORECASE)
-_NO_SPACE = re.compile(r"No space left on device|Errno 28|Disk quota exceeded")
 
 
 @dataclasses.dataclass(eq=False)
@@ -105,17 +92,17 @@ class CommandProcess:
         self._pattern, self._file = readers(self._settings, directory)
         self._status: dict[str, Any] = {}  # what the supervisor has said
         # Reports without steps are counted on from here. Files still hold the rows of an interrupted run.
-        self._counted_from = 0 if self._file is not None or self._settings.steps else job.steps_behind
-        self._fresh: list[Measurement] = []
-        self._last: Measurement | None = None
-        self._last_score: float | None = None  # of its curve, to be maximised
-        self._said: Said | None = None  # the last report with a score, usable or not
-        self._result: Said | None = None
+        counted_from = 0 if self._file is not None or self._settings.steps else job.steps_behind
+        self.heard = CommandReports(
+            job,
+            direction,
+            counted_from=counted_from,
+            spawned=spawned,
+            behind_seconds=behind_seconds,
+            remark=self._remark,
+        )
         self._result_before_end = False  # its result had come before it was told to end
         self.cost = ToldCost()
-        self._cost_seconds: float | None = None  # the last that it has reported, of this run
-        self._behind, self._counts_from = behind_seconds, 0.0
-        self._cost_at = spawned
         self._last_words = ""
         self._log: BinaryIO | None = None
         self._log_bytes = 0
@@ -125,7 +112,7 @@ class CommandProcess:
     @property
     def has_reported(self) -> bool:
         """Whether it has said anything of its score."""
-        return self._said is not None
+        return self.heard.said is not None
 
     @property
     def ended(self) -> bool:
@@ -173,16 +160,15 @@ class CommandProcess:
         if self._file is not None:
             for said in self._file.read():
                 self.last_sign = time.monotonic()
-                self._add(said)
+                self.heard.add(said, spawned=self.spawned)
 
     def take_measurements(self) -> tuple[Measurement, ...]:
-        points, self._fresh = tuple(self._fresh), []
-        return points
+        return self.heard.take_measurements()
 
     def terminate(self, end: TrialEnd, reason: str, grace_seconds: float) -> None:
         """Asks the command to end; it is killed when the time of grace is over."""
         self.requested_end = (end, reason)
-        self._result_before_end = self._result is not None
+        self._result_before_end = self.heard.result is not None
         self.kill_at = time.monotonic() + grace_seconds
         self._ask(b"T")
 
@@ -217,13 +203,13 @@ class CommandProcess:
         limit = self.job.config["max_seconds"]
         if limit is None or self.requested_end is not None:
             return None
-        if self._cost_seconds is not None:
-            return 0.0 if self._cost_seconds >= limit else None
+        if self.heard.cost_seconds is not None:
+            return 0.0 if self.heard.cost_seconds >= limit else None
         return float(limit) - self._wall_seconds(time.monotonic())
 
     def wall_cost(self, now: float) -> float | None:
         """Returns what this run has cost by now where that is its wall clock; None: it reports its cost itself."""
-        return None if self._cost_seconds is not None else self._wall_seconds(now)
+        return None if self.heard.cost_seconds is not None else self._wall_seconds(now)
 
     def excuse(self, seconds: float) -> None:
         """Counts the last `seconds`, or all since its start, towards no limit but that of its cost."""
@@ -256,42 +242,7 @@ class CommandProcess:
             elif stream.name == "stdout" and self._settings.score_from == "lines":
                 said = reports.from_json(line)
         if said is not None:
-            self._add(said)
-
-    def _add(self, said: Said) -> None:
-        """Takes a report into the curve, and keeps it if its score may be the final one."""
-        now = time.monotonic()
-        if said.cost_seconds is not None:
-            if self._cost_seconds is None:  # a command that resumes may go on from the cost that it had
-                self._counts_from = self._behind if said.cost_seconds >= self._behind else 0.0
-            self._cost_seconds = max(said.cost_seconds - self._counts_from, self._cost_seconds or 0.0)
-            self._cost_at = now
-        if said.score is not None or said.is_result:
-            self._said = said
-        if said.is_result:
-            self._result = said
-            return
-        score = said.score
-        if score is not None and not is_score(score):
-            self._remark("score", f"reported the score {said.shown or score}: it is left out of the curve")
-            score = None
-        before = 0 if self._last is None else self._last.steps
-        counted = self._counted_from if self._last is None else before
-        steps = counted + 1 if said.steps is None else said.steps
-        if steps < before:
-            if self.job.resumes is not None and steps <= self.job.steps_behind:
-                return  # it goes on from a checkpoint, and repeats what it had told before
-            self._remark("steps", f"reported {steps} steps after {before}: such points are left out of the curve")
-            return
-        point = Measurement(
-            steps=steps,
-            elapsed_seconds=self._wall_seconds(now) if self._cost_seconds is None else self._cost_seconds,
-            score=stored_score(score, self._direction),
-            metrics=said.metrics,
-        )
-        self._last = point
-        self._last_score = self._last_score if point.score is None else point.score
-        self._fresh.append(point)
+            self.heard.add(said, spawned=self.spawned)
 
     def _remark(self, kind: str, text: str) -> None:
         self._write_log(f"protein: {text}\n".encode())
@@ -320,11 +271,11 @@ class CommandProcess:
         if "cpu_seconds" in self._status:
             timings = {"cpu": float(self._status["cpu_seconds"])}
         cost = self._final_cost_seconds()
-        metrics = dict(self._result.metrics) if self._result is not None else {}
+        metrics = dict(self.heard.result.metrics) if self.heard.result is not None else {}
         if end is TrialEnd.COMPLETE and self._left_state():
             metrics[continuing.SECONDS] = cost
-        final_steps = None if self._result is None else self._result.steps
-        steps = self.job.steps_behind if self._last is None else self._last.steps
+        final_steps = None if self.heard.result is None else self.heard.result.steps
+        steps = self.job.steps_behind if self.heard.last is None else self.heard.last.steps
         steps = steps if final_steps is None else final_steps
         return Outcome(
             end=end, score=score, cost_seconds=cost, steps=steps, reason=reason, timings=timings, metrics=metrics
@@ -334,11 +285,11 @@ class CommandProcess:
         now = time.monotonic()
         wall = self._status.get("seconds")
         whole = self._wall_seconds(now) if wall is None else float(wall)
-        if self._cost_seconds is None:
-            return max(whole, self._last.elapsed_seconds if self._last else 0.0)
+        if self.heard.cost_seconds is None:
+            return max(whole, self.heard.last.elapsed_seconds if self.heard.last else 0.0)
         killed = self._status.get("code") is None or self._status["code"] < 0
         ended_at = now if wall is None else self.spawned + float(wall)  # the sweep may look much later
-        return self._cost_seconds + (max(ended_at - self._cost_at, 0.0) if killed else 0.0)
+        return self.heard.cost_seconds + (max(ended_at - self.heard.cost_at, 0.0) if killed else 0.0)
 
     def _end(self, *, others_reported: bool) -> tuple[TrialEnd, str, float | None]:
         """Returns how the command ended, why in words, and the score that counts."""
@@ -348,51 +299,18 @@ class CommandProcess:
         else:
             by_itself = self.requested_end is None
         if by_itself:
-            return self._own_end(code, others_reported=others_reported)
+            return command_outcome.own_end(
+                self._status,
+                self.heard,
+                self._direction,
+                program=self.words[0],
+                last_words=self._last_words,
+                what_was_missing=lambda: command_outcome.missing(self._settings, self._file, self._last_words),
+                others_reported=others_reported,
+            )
         assert self.requested_end is not None
         end, reason = self.requested_end
-        return end, reason, self._last_score if end.state is TrialState.PRUNED else None
-
-    def _own_end(self, code: int | None, *, others_reported: bool) -> tuple[TrialEnd, str, float | None]:
-        """The same for a command that the sweep has not ended."""
-        if "error" in self._status:
-            return TrialEnd.MISTAKE, f"'{self.words[0]}' cannot be started: {self._status['error']}", None
-        if code is None:
-            return TrialEnd.INTERRUPTED, f"{PREEMPTED}its supervisor was killed", None
-        words = f": {' '.join(self._last_words.split())[:MAX_WORDS]}" if self._last_words else ""
-        if -code in _OUTSIDE:
-            return TrialEnd.INTERRUPTED, f"{PREEMPTED}{signal.Signals(-code).name} from outside ended it", None
-        if code < 0:
-            hint = " (out of memory?)" if -code == signal.SIGKILL else ""
-            return TrialEnd.CRASHED, f"killed by {signal.Signals(-code).name}{hint}{words}", None
-        if code > 0:
-            end = TrialEnd.USER_ERROR
-            if _NO_MEMORY.search(words):
-                end = TrialEnd.OUT_OF_MEMORY
-            elif _NO_SPACE.search(words):
-                end = TrialEnd.DISK
-            return end, f"exited with code {code}{words}", None
-        said = self._result or self._said
-        if said is None:
-            end = TrialEnd.CRASHED if others_reported else TrialEnd.MISTAKE
-            return end, f"exited without a score: {self._what_was_missing()}", None
-        score = said.score
-        if score is None or not is_score(score):
-            shown = said.shown or score
-            return TrialEnd.DIVERGED, f"its last score is {shown}, which is no finite score within {MAX_SCORE:g}", None
-        return TrialEnd.COMPLETE, TrialEnd.COMPLETE.text, stored_score(score, self._direction)
-
-    def _what_was_missing(self) -> str:
-        settings = self._settings
-        if self._file is not None:
-            return self._file.missing()
-        if settings.score_from == "regex":
-            last = f"; its last line: {self._last_words[:MAX_WORDS]}" if self._last_words else "; it printed nothing"
-            return f"no line matched '{settings.score}'{last}"
-        return (
-            'it printed no line such as {"score": 0.5} and did not call protein.report; --score-regex, --score-csv and'
-            f" --score-tensorboard read programs as they are{reports.unread(self._last_words[:MAX_WORDS])}"
-        )
+        return end, reason, self.heard.last_score if end.state is TrialState.PRUNED else None
 
     def _left_state(self) -> bool:
         with contextlib.suppress(OSError):

@@ -1,0 +1,98 @@
+"""What one running command has reported: its curve, its cost, and the score that may be the final one."""
+
+import time
+from collections.abc import Callable
+
+from protein.direction import stored_score
+from protein.ports import Job
+from protein.sweep.commands.reports import Said
+from protein.types import Direction, Measurement, is_score
+
+
+class CommandReports:
+    """The reports of one run of a trial's command.
+
+    Attributes:
+        last: the last point of its curve.
+        last_score: of its curve, to be maximised.
+        said: the last report with a score, usable or not.
+        result: the last one that said that it was final.
+        cost_seconds: what this run has cost, as it has last reported it; None: it reports none.
+        cost_at: when it has reported that, on the monotonic clock.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        direction: Direction,
+        *,
+        counted_from: int,
+        spawned: float,
+        behind_seconds: float,
+        remark: Callable[[str, str], None],
+    ) -> None:
+        """Nothing is reported yet.
+
+        Args:
+            job: of the trial.
+            direction: of the scores that are reported.
+            counted_from: reports without steps are counted on from here.
+            spawned: when the command was started, on the monotonic clock.
+            behind_seconds: what an interrupted run of the trial has cost already. Costs here are of this run alone.
+            remark: called with a kind and a text for what a person should know.
+        """
+        self.last: Measurement | None = None
+        self.last_score: float | None = None
+        self.said: Said | None = None
+        self.result: Said | None = None
+        self.cost_seconds: float | None = None
+        self.cost_at = spawned
+        self._job, self._direction, self._remark = job, direction, remark
+        self._counted_from = counted_from
+        self._behind, self._counts_from = behind_seconds, 0.0
+        self._fresh: list[Measurement] = []
+
+    def add(self, said: Said, *, spawned: float) -> None:
+        """Takes a report into the curve, and keeps it if its score may be the final one.
+
+        Args:
+            said: the report.
+            spawned: when the command was started, on the monotonic clock, as it is known by now.
+        """
+        now = time.monotonic()
+        if said.cost_seconds is not None:
+            if self.cost_seconds is None:  # a command that resumes may go on from the cost that it had
+                self._counts_from = self._behind if said.cost_seconds >= self._behind else 0.0
+            self.cost_seconds = max(said.cost_seconds - self._counts_from, self.cost_seconds or 0.0)
+            self.cost_at = now
+        if said.score is not None or said.is_result:
+            self.said = said
+        if said.is_result:
+            self.result = said
+            return
+        score = said.score
+        if score is not None and not is_score(score):
+            self._remark("score", f"reported the score {said.shown or score}: it is left out of the curve")
+            score = None
+        before = 0 if self.last is None else self.last.steps
+        counted = self._counted_from if self.last is None else before
+        steps = counted + 1 if said.steps is None else said.steps
+        if steps < before:
+            if self._job.resumes is not None and steps <= self._job.steps_behind:
+                return  # it goes on from a checkpoint, and repeats what it had told before
+            self._remark("steps", f"reported {steps} steps after {before}: such points are left out of the curve")
+            return
+        point = Measurement(
+            steps=steps,
+            elapsed_seconds=now - spawned if self.cost_seconds is None else self.cost_seconds,
+            score=stored_score(score, self._direction),
+            metrics=said.metrics,
+        )
+        self.last = point
+        self.last_score = self.last_score if point.score is None else point.score
+        self._fresh.append(point)
+
+    def take_measurements(self) -> tuple[Measurement, ...]:
+        """Returns the points that are new since the last call."""
+        points, self._fresh = tuple(self._fresh), []
+        return points
