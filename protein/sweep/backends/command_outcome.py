@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from protein.direction import stored_score
+from protein.sweep.backends import messages
 from protein.sweep.backends.command_reports import CommandReports
 from protein.sweep.commands import reports
 from protein.sweep.commands.files import FileReader
@@ -48,8 +49,7 @@ def own_end(
     if -code in _OUTSIDE:
         return TrialEnd.INTERRUPTED, f"{PREEMPTED}{signal.Signals(-code).name} from outside ended it", None
     if code < 0:
-        hint = " (out of memory?)" if -code == signal.SIGKILL else ""
-        return TrialEnd.CRASHED, f"killed by {signal.Signals(-code).name}{hint}{words}", None
+        return TrialEnd.CRASHED, f"{messages.crash(code)}{words}", None
     if code > 0:
         end = TrialEnd.USER_ERROR
         if _NO_MEMORY.search(words):
