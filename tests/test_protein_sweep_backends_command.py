@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from command_jobs import PYTHON, command_backend, command_notes, job, outcome, python, run, wait  # noqa: F401 (fixtures)
 from patience import left_behind, wait_until
@@ -285,6 +286,29 @@ def test_a_trial_whose_supervisor_is_killed_is_preempted(backend: CommandBackend
     found = wait(backend)[1].outcome
     assert (found.end, found.reason) == (TrialEnd.INTERRUPTED, "preempted: its supervisor was killed")
     wait_until(lambda: not left_behind(tmp_path), "the end of the command")
+
+
+@pytest.mark.parametrize("code", [0, 1])
+@pytest.mark.parametrize("first", ["supervisor", "command"])
+def test_a_command_that_is_ended_with_all_around_it_is_preempted_however_it_takes_that(
+    backend: CommandBackend, tmp_path: Path, code: int, first: str
+) -> None:
+    """Slurm and systemd send SIGTERM to every process. Many programs then save, and exit with 0."""
+    program = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit("
+    program += f"{code})); print('{{\"score\": 1}}', flush=True); time.sleep(600)"
+    backend.start(job(tmp_path, python(program)))
+    while not (backend._running[0].has_reported and "pid" in backend._running[0]._status):
+        backend.poll(0.1)
+    supervisor, command = (backend._running[0]._status[name] for name in ("supervisor", "pid"))
+    if first == "command":
+        os.kill(supervisor, signal.SIGSTOP)
+        os.kill(command, signal.SIGTERM)
+        wait_until(lambda: psutil.Process(command).status() == psutil.STATUS_ZOMBIE, "the end of the command")
+    os.kill(supervisor, signal.SIGTERM)
+    os.kill(supervisor, signal.SIGCONT)
+    found = wait(backend)[1].outcome
+    assert (found.end, found.score) == (TrialEnd.INTERRUPTED, None)
+    assert found.reason == "preempted: SIGTERM from outside ended it"
 
 
 def test_the_server_of_supervisors_may_die(backend: CommandBackend, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from protein.sweep.backends.told_cost import ToldCost
 from protein.sweep.commands import reports
 from protein.sweep.commands.readers import readers
 from protein.sweep.commands.settings import CHECKPOINTS, CommandSettings
-from protein.types import Artifact, Direction, Measurement, Outcome, TrialEnd, TrialState
+from protein.types import PREEMPTED, Artifact, Direction, Measurement, Outcome, TrialEnd, TrialState
 
 READ_BYTES = 1 << 16
 MAX_READS = 16  # of a pipe in one poll: a command that prints without end must not hold up the others
@@ -298,6 +298,8 @@ class CommandProcess:
             by_itself = not self._status.get("signalled") or (code == 0 and self._result_before_end)
         else:
             by_itself = self.requested_end is None
+        if self.requested_end is None and self._status.get("outside") and not (code == 0 and self.heard.result):
+            return TrialEnd.INTERRUPTED, f"{PREEMPTED}SIGTERM from outside ended it", None
         if by_itself:
             return command_outcome.own_end(
                 self._status,

@@ -17,8 +17,12 @@ supervisor: the job as a line of JSON, `{"words": ..., "environment": ..., "dire
 sends SIGTERM to the command's process group, `K` kills all. Status pipe, from the supervisor, one JSON object a line:
 `{"supervisor": ..., "pid": ..., "began": ...}`, its process, the command's, and when that was started on the monotonic
 clock; then one of `{"error": ...}`, why the command could not be started, and `{"code": ..., "seconds": ...,
-"cpu_seconds": ..., "signalled": ..., "left": ...}`: the exit code (negative: the signal), its wall clock, the CPU
-seconds of all its processes, whether it was sent a signal before it ended, and how many processes it left behind.
+"cpu_seconds": ..., "signalled": ..., "outside": ..., "left": ...}`: the exit code (negative: the signal), its wall
+clock, the CPU seconds of all its processes, whether it was sent a signal before it ended, whether the supervisor itself
+was sent SIGTERM, and how many processes it left behind.
+
+Slurm and systemd send SIGTERM to all processes of a job or service at once. Then the supervisor gets it, too, which
+tells that the command was ended from outside, whatever it made of the signal.
 """
 
 import contextlib
@@ -88,13 +92,13 @@ def supervise(descriptors: list[int], prctl: Prctl) -> None:
     _say(status, {"supervisor": os.getpid(), "pid": child, "began": began})
     for descriptor in (stdout, stderr):  # these are the command's alone
         os.close(descriptor)
-    signalled = False
+    signalled, passed_on = False, 0
     while (code := _reaped(child)) is None:
         if b"K" in asked:
             signalled, code = True, _kill(child)
             break
-        if b"T" in asked or terminated:
-            terminated.clear()
+        if b"T" in asked or len(terminated) > passed_on:
+            passed_on = len(terminated)
             signalled, asked = True, b""
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child, signal.SIGTERM)
@@ -107,7 +111,8 @@ def supervise(descriptors: list[int], prctl: Prctl) -> None:
     left = _end_descendants(child)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     ended = {"code": code, "seconds": seconds, "cpu_seconds": used.ru_utime + used.ru_stime}
-    _say(status, ended | {"signalled": signalled, "left": left})
+    outside = bool(terminated)  # perhaps only just now, when the command had ended of the same signal
+    _say(status, ended | {"signalled": signalled or outside, "outside": outside, "left": left})
 
 
 def _job(control: int) -> tuple[dict[str, Any] | None, bytes]:
