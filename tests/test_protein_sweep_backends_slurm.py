@@ -12,11 +12,12 @@ from typing import Any
 import psutil
 import pytest
 import slurm_cluster
-from patience import PATIENCE_SECONDS
+from patience import PATIENCE_SECONDS, wait_until
 
 from protein.errors import UsageError
 from protein.ports import Finished, Job, TrialProgress
-from protein.sweep.backends import slurm_commands
+from protein.sweep import lease
+from protein.sweep.backends import slurm_commands, slurm_left_behind
 from protein.sweep.backends.mailbox import Inbox, Outbox
 from protein.sweep.backends.slurm import SlurmBackend
 from protein.sweep.backends.slurm_worker import parse_left
@@ -152,6 +153,25 @@ def test_no_trial_starts_that_cannot_end_in_time(start: Callable[..., SlurmBacke
     assert wait(backend)[2].outcome.end is TrialEnd.COMPLETE
     assert f"Slurm job {first} has too little time left for another trial: a new one is submitted" in notes
     assert backend._workers[-1].number != first
+
+
+def test_jobs_of_a_killed_controller_end_before_others_are_submitted(
+    start: Callable[..., SlurmBackend], tmp_path: Path
+) -> None:
+    """They would run the same trials in the same folders for two minutes more."""
+    killed = start()
+    wait_for_slots(killed)
+    killed.start(job(tmp_path, behaviour="hang"))
+    wait_for_a_report(killed)
+    with subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE) as process:
+        name = lease.owner_of(process.pid)
+    (killed._folder / slurm_left_behind.OWNER).write_text(name)
+    notes: list[str] = []
+    wait_for_slots(start(note=notes.append))
+    number = killed._workers[0].number
+    assert f"Slurm jobs that this sweep left when it was killed are cancelled: {number}" in notes
+    assert not killed._folder.exists()
+    wait_until(lambda: number not in subprocess.check_output(["squeue", "-h", "-o", "%i"], text=True).split())
 
 
 def test_close_ends_the_jobs_and_leaves_no_files(start: Callable[..., SlurmBackend], tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from protein.errors import UsageError
 from protein.ports import Finished, Job, TrialProgress
-from protein.sweep.backends import folders, slurm_commands
+from protein.sweep.backends import folders, slurm_commands, slurm_left_behind
 from protein.sweep.backends.mailbox import Inbox, Outbox
 from protein.sweep.backends.slot import SlotSettings, factor, facts
 from protein.sweep.backends.slurm_messages import (
@@ -112,7 +112,9 @@ class SlurmBackend:
         self._machines = [] if settings.calibrating is None else list(settings.calibrating.known)
         self._name, self._settings, self._workers_wanted, self._cores = name, settings, workers, cores
         self._asked = slurm_commands.resources(cores, settings.gpus_per_trial, options)
-        self._folder = settings.artifacts / f".slurm-{secrets.token_hex(4)}"
+        if left := slurm_left_behind.end(settings.artifacts):
+            self.note(f"Slurm jobs that this sweep left when it was killed are cancelled: {', '.join(left)}")
+        self._folder = settings.artifacts / f"{slurm_left_behind.FOLDER}{secrets.token_hex(4)}"
         self._folder.mkdir(mode=0o700, parents=True)
         self._workers: list[_Worker] = []
         self._waiting: list[Job] = []
@@ -123,6 +125,7 @@ class SlurmBackend:
         self._closed = threading.Event()
         self._version = facts(settings, calibrate=False).version
         self._show_life(0)
+        slurm_left_behind.sign(self._folder)
         threading.Thread(target=self._show_life_until_closed, name="signs of life for workers", daemon=True).start()
         try:
             self._submit_missing()
@@ -200,6 +203,7 @@ class SlurmBackend:
             except UsageError:
                 outbox.close()
                 raise
+            slurm_left_behind.note_job(self._folder, number)
             inbox = Inbox(folder / FROM_WORKER)
             self._workers.append(_Worker(folder=folder, number=number, inbox=inbox, outbox=outbox))
 

@@ -2,10 +2,9 @@
 
 It ends when it is told to; when its allocation ends, which Slurm announces by a signal (SIGUSR1 some time before,
 SIGTERM for a preemption): the trial then writes its checkpoint and is given back; and when the sweep has been silent
-for `DEAD_SECONDS`: nobody would take the result.
+for `DEAD_SECONDS`, or its folder of messages is gone: nobody would take the result.
 """
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -121,8 +120,12 @@ class _Worker:
 
     def _sweep_lives(self) -> bool:
         heard = self._heard
-        with contextlib.suppress(OSError):
+        try:
             heard = self._alive.read_text()
+        except FileNotFoundError:  # the folder was removed: the sweep has ended, or another process goes on with it
+            return False
+        except OSError:
+            pass
         if heard != self._heard:
             self._heard, self._heard_at = heard, time.monotonic()
         return time.monotonic() - self._heard_at < DEAD_SECONDS
