@@ -17,7 +17,7 @@ from patience import PATIENCE_SECONDS, wait_until
 from protein.errors import UsageError
 from protein.ports import Finished, Job, TrialProgress
 from protein.sweep import lease
-from protein.sweep.backends import slurm_commands, slurm_left_behind
+from protein.sweep.backends import slurm, slurm_commands, slurm_left_behind
 from protein.sweep.backends.mailbox import Inbox, Outbox
 from protein.sweep.backends.slurm import SlurmBackend
 from protein.sweep.backends.slurm_worker import parse_left
@@ -201,6 +201,53 @@ def test_jobs_that_cannot_run_protein_end_the_sweep_with_their_last_words(
     with pytest.raises(UsageError, match=r"3 Slurm jobs in a row ended .* before they were ready: .*/no/python"):
         while time.monotonic() < until:
             backend.poll(0.2)
+
+
+def test_a_job_that_slurm_refuses_for_a_while_ends_no_trial_of_another_job(
+    start: Callable[..., SlurmBackend], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is too busy, or counts jobs that are about to end."""
+    notes: list[str] = []
+    backend = start(workers=2, note=notes.append)
+    wait_for_slots(backend, 2)
+    backend.start(job(tmp_path, behaviour="polite"))
+    wait_for_a_report(backend)
+    submit, refusals = slurm_commands.submit, ["Socket timed out", "Socket timed out", "too many jobs"]
+
+    def busy(*words: str) -> str:
+        if refusals:
+            raise UsageError(f"sbatch refused: {refusals.pop(0)}")
+        return submit(*words)
+
+    monkeypatch.setattr(slurm_commands, "submit", busy)
+    monkeypatch.setattr(slurm, "RESUBMIT_SECONDS", 0.5)
+    subprocess.run(["scancel", next(worker.number for worker in backend._workers if worker.trial is None)], check=True)
+    wait_until(lambda: backend.num_slots() == 1)
+    wait_until(lambda: backend.num_slots() == 2 and not refusals)
+    again = "a Slurm job was not submitted, which is tried again every 0 s: sbatch refused:"
+    assert [line for line in notes if "submitted" in line] == [f"{again} Socket timed out", f"{again} too many jobs"]
+    backend.stop(job(tmp_path).trial, TrialEnd.STOPPED_EARLY, "stopped early: low")
+    assert wait(backend)[0].outcome.end is TrialEnd.STOPPED_EARLY
+
+
+def test_jobs_that_end_before_they_are_ready_end_no_trial_of_another_job(
+    start: Callable[..., SlurmBackend], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A person cancels what waits in the queue, or one node is broken."""
+    notes: list[str] = []
+    backend = start(workers=2, note=notes.append)
+    wait_for_slots(backend, 2)
+    backend.start(job(tmp_path, behaviour="polite"))
+    wait_for_a_report(backend)
+    monkeypatch.setattr(slurm, "LOOK_SECONDS", 0.5)
+    monkeypatch.setattr(slurm, "RESUBMIT_SECONDS", 0.5)
+    monkeypatch.setattr(sys, "executable", "/no/python")
+    subprocess.run(["scancel", next(worker.number for worker in backend._workers if worker.trial is None)], check=True)
+    until = time.monotonic() + PATIENCE_SECONDS
+    while sum("before it was ready: " in line for line in notes) <= slurm.MAX_LOST_JOBS:
+        assert time.monotonic() < until and not any(isinstance(event, Finished) for event in backend.poll(0.2))
+    backend.stop(job(tmp_path).trial, TrialEnd.STOPPED_EARLY, "stopped early: low")
+    assert wait(backend)[0].outcome.end is TrialEnd.STOPPED_EARLY
 
 
 def test_without_slurm_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

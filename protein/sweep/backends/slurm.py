@@ -11,6 +11,7 @@ signals the worker; its trial writes a checkpoint and comes back as preempted.
 import contextlib
 import dataclasses
 import itertools
+import math
 import secrets
 import shlex
 import shutil
@@ -46,6 +47,8 @@ POLL_SECONDS = 0.05  # between two looks at the workers' files
 WARNING_SECONDS = 60  # before the end of an allocation, Slurm tells the worker
 OVERHEAD_SECONDS = 90.0  # start-up and evaluation of a trial, on top of its cap
 MAX_LOST_JOBS = 3  # in a row that end before they are ready; then something is wrong with all
+RESUBMIT_SECONDS = 60.0  # after which a job is submitted again that Slurm has refused, though it took others before
+REFUSED_SECONDS = 3600.0  # how long that is tried where the sweep has no job at all
 OUTPUT = "job.out"
 
 
@@ -121,6 +124,9 @@ class SlurmBackend:
         self._events: list[TrialProgress | Finished] = []
         self._numbers = itertools.count()
         self._lost_jobs = 0
+        self._submit_after = -math.inf  # on the monotonic clock
+        self._refused = ""  # why Slurm has refused the last job; "": it took it
+        self._had_job_at: float | None = None  # on the monotonic clock; None: Slurm has not taken any
         self._looked_at = time.monotonic()
         self._closed = threading.Event()
         self._version = facts(settings, calibrate=False).version
@@ -185,27 +191,55 @@ class SlurmBackend:
         (self._folder / ALIVE).write_text(str(count))
 
     def _submit_missing(self) -> None:
-        for _ in range(self._workers_wanted - sum(not worker.leaving for worker in self._workers)):
-            folder = self._folder / f"{next(self._numbers):05d}"
-            folder.mkdir()
-            outbox = Outbox(folder / TO_WORKER)
-            outbox.send(Setup(slot=self._settings, cores=self._cores))
-            command = [sys.executable, "-P", "-m", "protein.sweep.backends.slurm_worker", str(folder)]
-            try:
-                number = slurm_commands.submit(
-                    f"--job-name=protein-{self._name}",
-                    f"--output={folder / OUTPUT}",
-                    f"--signal=B:USR1@{WARNING_SECONDS}",
-                    "--no-requeue",
-                    *self._asked,
-                    f"--wrap=exec {shlex.join(command)}",
-                )
-            except UsageError:
-                outbox.close()
+        """Submits jobs until there are as many as wanted.
+
+        Slurm refuses what it has taken before while it is busy or restarts, and while a limit on jobs counts those that
+        are about to end. So only its first answer is final.
+
+        Raises:
+            UsageError: Slurm refuses the first job of all; or there is no job, and it has refused all for long.
+        """
+        if self._workers:
+            self._had_job_at = time.monotonic()
+        if time.monotonic() < self._submit_after:
+            return
+        try:
+            for _ in range(self._workers_wanted - sum(not worker.leaving for worker in self._workers)):
+                self._submit()
+                self._had_job_at, self._refused = time.monotonic(), ""
+        except UsageError as error:
+            if self._had_job_at is None or time.monotonic() - self._had_job_at > REFUSED_SECONDS:
                 raise
-            slurm_left_behind.note_job(self._folder, number)
-            inbox = Inbox(folder / FROM_WORKER)
-            self._workers.append(_Worker(folder=folder, number=number, inbox=inbox, outbox=outbox))
+            self._submit_after = time.monotonic() + RESUBMIT_SECONDS
+            if str(error) != self._refused:
+                self._refused = str(error)
+                self.note(
+                    f"a Slurm job was not submitted, which is tried again every {RESUBMIT_SECONDS:.0f} s: {error}"
+                )
+
+    def _submit(self) -> None:
+        folder = self._folder / f"{next(self._numbers):05d}"
+        folder.mkdir()
+        outbox = Outbox(folder / TO_WORKER)
+        outbox.send(Setup(slot=self._settings, cores=self._cores))
+        command = [sys.executable, "-P", "-m", "protein.sweep.backends.slurm_worker", str(folder)]
+        try:
+            number = slurm_commands.submit(
+                f"--job-name=protein-{self._name}",
+                f"--output={folder / OUTPUT}",
+                f"--signal=B:USR1@{WARNING_SECONDS}",
+                "--no-requeue",
+                *self._asked,
+                f"--wrap=exec {shlex.join(command)}",
+            )
+        except UsageError:
+            with contextlib.suppress(OSError):  # it may have been submitted, and only the answer is missing
+                outbox.send(Close())
+            outbox.close()
+            raise
+        slurm_left_behind.note_job(self._folder, number)
+        inbox = Inbox(folder / FROM_WORKER)
+        self._workers.append(_Worker(folder=folder, number=number, inbox=inbox, outbox=outbox))
 
     def _receive(self) -> None:
         for worker in list(self._workers):
@@ -308,10 +342,12 @@ class SlurmBackend:
             self._events.append(Finished(trial=worker.trial, outcome=outcome))
         if not worker.host:
             self._lost_jobs += 1
-            if self._lost_jobs >= MAX_LOST_JOBS:
-                raise UsageError(
-                    f"{self._lost_jobs} Slurm jobs in a row {how} before they were ready{_last_line(worker.folder)}"
-                )
+            why = _last_line(worker.folder)
+            if any(one.host and not one.leaving for one in self._workers):  # others work, whose trials are not ended
+                self.note(f"Slurm job {worker.number} {how} before it was ready{why}")
+                self._submit_after = time.monotonic() + RESUBMIT_SECONDS
+            elif self._lost_jobs >= MAX_LOST_JOBS:
+                raise UsageError(f"{self._lost_jobs} Slurm jobs in a row {how} before they were ready{why}")
         elif not worker.leaving:
             self.note(f"Slurm job {worker.number} on node {worker.host} {how}")
 
