@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -278,6 +278,42 @@ def test_options_that_are_no_words_are_one_line() -> None:
 )
 def test_what_slurm_says_on_several_lines_becomes_one_without_who_says_it(printed: str, line: str) -> None:
     assert slurm_commands.said(printed) == line
+
+
+def test_a_filter_of_the_users_own_for_squeue_hides_no_job(
+    start: Callable[..., SlurmBackend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = start()
+    wait_for_slots(backend)
+    monkeypatch.setenv("SQUEUE_PARTITION", "another")
+    number = backend._workers[0].number
+    assert slurm_commands.states([number]) == {number: "RUNNING"}
+
+
+def test_a_job_that_slurm_has_forgotten_has_ended(slurm: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked for a single one, squeue fails as it does where it has no answer."""
+    assert slurm_commands.states(["99999"]) == {}
+    monkeypatch.setenv("SLURM_CONF", "/no/such/file")
+    assert slurm_commands.states(["99999"]) is None
+
+
+@pytest.mark.parametrize("state", ["SIGNALING", "SUSPENDED"])
+def test_a_job_in_a_rare_state_lives(
+    start: Callable[..., SlurmBackend], monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    """Slurm says SIGNALING while it tells a worker that its job is about to end: just when its trial saves."""
+    backend = start()
+    wait_for_slots(backend)
+    looks: list[Sequence[str]] = []
+
+    def states(numbers: Sequence[str]) -> dict[str, str]:
+        looks.append(numbers)
+        return dict.fromkeys(numbers, state)
+
+    monkeypatch.setattr(slurm_commands, "states", states)
+    monkeypatch.setattr(slurm, "LOOK_SECONDS", 0.0)
+    wait_until(lambda: backend.num_slots() == 0 or len(looks) > 1)
+    assert backend.num_slots() == 1
 
 
 def test_a_job_is_tried_before_anything_is_made(slurm: None) -> None:

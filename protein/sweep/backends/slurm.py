@@ -311,16 +311,13 @@ class SlurmBackend:
         if not self._workers:
             self._submit_missing()
             return
-        answer = slurm_commands.attempt(
-            "squeue", "-h", "-t", "all", "-o", "%i %T", "-j", ",".join(w.number for w in self._workers)
-        )
-        if answer is None:  # Slurm's controller does not answer: the workers go on
+        states = slurm_commands.states([worker.number for worker in self._workers])
+        if states is None:  # Slurm's controller does not answer: the workers go on
             return
-        states = dict(line.split()[:2] for line in answer.splitlines() if len(line.split()) >= 2)
         for worker in list(self._workers):
             state = states.get(worker.number, "GONE")
             silent = bool(worker.host) and time.monotonic() - worker.heard_at > DEAD_SECONDS
-            if state in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED") and not silent:
+            if state not in (*slurm_commands.ENDED, "GONE") and not silent:
                 continue
             for message in worker.inbox.receive():  # its last words
                 self._take(worker, message)

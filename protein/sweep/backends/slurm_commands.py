@@ -1,17 +1,27 @@
 """Slurm's own commands: a job is submitted, and what they refuse becomes one line."""
 
 import contextlib
+import os
 import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from protein.errors import UsageError
 
 COMMAND_SECONDS = 60.0  # within which Slurm's commands must answer
 MAX_CHARACTERS = 300  # of what a command said
 _SPEAKER = re.compile(r"^(sbatch|squeue|scancel): ((error|fatal): )?")
+# `squeue -t all` also lists jobs that have ended, for some minutes. A job in any other state lives, also one that is
+# just signalled, resized, or waits for its node to be switched on.
+ENDED = frozenset(
+    (
+        *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"),
+        *("REVOKED", "TIMEOUT"),
+    )
+)
+_FORGOTTEN = "Invalid job id"  # what squeue says where it is asked for a single job, which has ended long ago
 _ADVICE = re.compile(r"^Try .* for more information")
 
 
@@ -51,10 +61,32 @@ def submit(*words: str) -> str:
     return call("sbatch", "--parsable", *words).strip().splitlines()[-1].partition(";")[0]
 
 
-def call(*command: str) -> str:
-    """Runs one of Slurm's commands and returns what it prints. Raises `UsageError` where that fails."""
+def states(numbers: Sequence[str]) -> Mapping[str, str] | None:
+    """Returns the states of jobs by number, without those that Slurm has forgotten; None: it does not answer."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
+        answer = call("squeue", "-h", "-t", "all", "-o", "%i %T", "-j", ",".join(numbers))
+    except UsageError as error:
+        return {} if _FORGOTTEN in str(error) else None
+    return dict(line.split()[:2] for line in answer.splitlines() if len(line.split()) >= 2)
+
+
+def call(*command: str) -> str:
+    """Runs one of Slurm's commands and returns what it prints. Raises `UsageError` where that fails.
+
+    Filters that the user has set for squeue and scancel would hide jobs: one that is not seen is taken for ended.
+    """
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SQUEUE_", "SCANCEL_"))}
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env=environment,
+            timeout=COMMAND_SECONDS,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UsageError(f"{command[0]} does not work: {error}") from error
     if done.returncode:
