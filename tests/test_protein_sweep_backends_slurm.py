@@ -261,6 +261,18 @@ def test_options_that_are_no_words_are_one_line() -> None:
         slurm_commands.parse("--time='1")
 
 
+@pytest.mark.parametrize("word", ["--array=0-3", "--array", "-a0-3", "-a", "--wait", "-W", "-Mall", "--clusters=all"])
+def test_options_with_which_a_sweep_would_lose_its_jobs_are_one_line(word: str) -> None:
+    """Of an array, two workers would answer in one file, and squeue would not know the job."""
+    with pytest.raises(UsageError, match=rf"--slurm-options: {word} cannot be used, as .*; leave it out"):
+        slurm_commands.parse(f"--time=1:00:00 {word} 1")
+
+
+def test_options_that_only_begin_like_those_are_words() -> None:
+    words = ["--wait-all-nodes=1", "--wckey=a", "-A", "me", "-w", "node1", "-m", "block", "--account=array"]
+    assert slurm_commands.parse(" ".join(words)) == words
+
+
 @pytest.mark.parametrize(
     ("printed", "line"),
     [

@@ -226,10 +226,10 @@ class SlurmBackend:
         try:
             number = slurm_commands.submit(
                 f"--job-name=protein-{self._name}",
-                f"--output={folder / OUTPUT}",
+                f"--output={str(folder / OUTPUT).replace('%', '%%')}",  # `%j` stands for the job's number
                 f"--signal=B:USR1@{WARNING_SECONDS}",
-                "--no-requeue",
                 *self._asked,
+                "--no-requeue",  # last, so that it wins: a worker that starts again would run its trials again
                 f"--wrap=exec {shlex.join(command)}",
             )
         except UsageError:

@@ -22,6 +22,11 @@ ENDED = frozenset(
     )
 )
 _FORGOTTEN = "Invalid job id"  # what squeue says where it is asked for a single job, which has ended long ago
+_UNUSABLE = {  # options for sbatch, short and long
+    ("a", "array"): "each worker is a job of its own, and --workers says how many there are",
+    ("W", "wait"): "the sweep does not wait for one job's end",
+    ("M", "clusters"): "the sweep asks for its jobs on this machine's own cluster",
+}
 _ADVICE = re.compile(r"^Try .* for more information")
 
 
@@ -29,12 +34,17 @@ def parse(options: str) -> list[str]:
     """Returns options for sbatch as words, from a text such as "--partition=gpu --time=4:00:00".
 
     Raises:
-        UsageError: it cannot be split into words.
+        UsageError: it cannot be split into words, or has an option with which the sweep would lose sight of its jobs.
     """
     try:
-        return shlex.split(options)
+        words = shlex.split(options)
     except ValueError as error:
         raise UsageError(f"--slurm-options {options} cannot be read: {error}") from error
+    for word in words:
+        for (short, long), why in _UNUSABLE.items():
+            if word.partition("=")[0] == f"--{long}" or re.match(f"-{short}(?!-)", word):
+                raise UsageError(f"--slurm-options: {word} cannot be used, as {why}; leave it out")
+    return words
 
 
 def resources(cores: int, gpus: int, options: Sequence[str]) -> list[str]:
@@ -73,9 +83,11 @@ def states(numbers: Sequence[str]) -> Mapping[str, str] | None:
 def call(*command: str) -> str:
     """Runs one of Slurm's commands and returns what it prints. Raises `UsageError` where that fails.
 
-    Filters that the user has set for squeue and scancel would hide jobs: one that is not seen is taken for ended.
+    Filters that the user has set for squeue and scancel would hide jobs: one that is not seen is taken for ended. So
+    would the variables that stand for the options that `parse` refuses.
     """
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SQUEUE_", "SCANCEL_"))}
+    hiding = ("SQUEUE_", "SCANCEL_", "SBATCH_ARRAY_INX", "SBATCH_WAIT", "SBATCH_CLUSTERS")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(hiding)}
     try:
         done = subprocess.run(
             command,
