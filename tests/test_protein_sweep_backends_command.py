@@ -24,7 +24,7 @@ from patience import left_behind, wait_until
 
 from protein.ports import Finished, Job
 from protein.sweep import continuing
-from protein.sweep.backends import command
+from protein.sweep.backends import command, command_process
 from protein.sweep.backends.command import CommandBackend
 from protein.types import Direction, Resources, TrialEnd
 
@@ -309,6 +309,26 @@ def test_a_command_that_is_ended_with_all_around_it_is_preempted_however_it_take
     found = wait(backend)[1].outcome
     assert (found.end, found.score) == (TrialEnd.INTERRUPTED, None)
     assert found.reason == "preempted: SIGTERM from outside ended it"
+
+
+def test_a_line_without_end_is_looked_through_once(
+    backend: CommandBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it was looked through again with each new part, the program waited, which counted as its cost."""
+    searched: list[int] = []
+
+    class Counting:
+        def split(self, data: bytes) -> list[bytes]:
+            searched.append(len(data))
+            return real.split(data)
+
+    real = command_process._BREAK
+    monkeypatch.setattr(command_process, "_BREAK", Counting())
+    length = 3 * command_process.MAX_LINE_BYTES
+    code = f"print({length} * 'x'); print('\\r\\n{{\"score\": 1}}\\rbar', end='')"
+    assert outcome(backend, job(tmp_path, python(code.replace("\\\\", "\\")))).score == 1
+    assert sum(searched) < 1.5 * length
+    assert (tmp_path / "0" / "trial.log").read_bytes().endswith(b'\r\n{"score": 1}\rbar')
 
 
 def test_the_server_of_supervisors_may_die(backend: CommandBackend, tmp_path: Path) -> None:

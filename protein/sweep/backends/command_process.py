@@ -134,9 +134,12 @@ class CommandProcess:
             self.last_sign = time.monotonic()
             if stream.name in ("stdout", "stderr"):
                 self._write_log(chunk)
-            *lines, stream.buffer = _BREAK.split(stream.buffer + chunk)
-            for line in lines:
-                self._take(stream, line)
+            first, *others = _BREAK.split(chunk)  # not with what was there before: a line may be very long
+            stream.buffer += first
+            if others:
+                for line in (stream.buffer, *others[:-1]):
+                    self._take(stream, line)
+                stream.buffer = others[-1]
             if len(stream.buffer) > MAX_LINE_BYTES:
                 stream.buffer = b""
         if stream.closed and stream.buffer:
