@@ -32,6 +32,7 @@ SETTLE_SECONDS = 3.0  # after which Ray's figures of free resources count a new 
 NODE_SECONDS = 600.0  # within which a node must answer what it is: it starts a process, and may calibrate itself
 SLOW_SECONDS = 60.0  # after which a person is told that no node has answered yet
 OTHERS_SECONDS = 5.0  # for further nodes to answer, once one can run trials
+REST_SECONDS = 60.0  # for which a node that could not start a trial gets none: its disk may be full for a while
 CLOSE_SECONDS = 5.0  # for slots to end in order
 
 
@@ -81,6 +82,7 @@ class Fleet:
         self._speeds: dict[str, float] = {}  # reference seconds in one second of each node, by node id
         self._asked: dict[str, float] = {}  # nodes that have not answered yet: when they were asked
         self._unfit: dict[str, str] = {}  # why nodes are not used, by node id
+        self._rests: dict[str, float] = {}  # until when nodes get no trial, on the monotonic clock, by node id
         self._slots: list[_Slot] = []
         self._waiting: list[Job] = []  # for a slot
         self._room: dict[str, int] = {}  # how many more slots each node could hold, by node id
@@ -201,9 +203,9 @@ class Fleet:
             why = f"the worker process on node {host} died: {cause}"
         else:
             why = f"node {host} cannot run it: {cause}"
-            self._unfit[slot.node] = cause
+            self._rests[slot.node] = time.monotonic() + REST_SECONDS
             self._room.pop(slot.node, None)
-            self._send(Note(text=f"node {host} is not used any more: {cause}"))
+            self._send(Note(text=f"node {host} gets no trial for {REST_SECONDS:.0f} s: {cause}"))
         with contextlib.suppress(RayError, ValueError):  # it may live, and only not be reached: nobody waits for it now
             ray.kill(slot.actor)
         if slot.trial is not None:
@@ -259,7 +261,8 @@ class Fleet:
         free = ray._private.state.available_resources_per_node()
         for node in self._hosts:
             counts = [free.get(node, {}).get(name, 0.0) / amount for name, amount in self._needs.by_name().items()]
-            self._room[node] = int(min(counts) + 1e-6)
+            rests = time.monotonic() < self._rests.get(node, 0.0)
+            self._room[node] = 0 if rests else int(min(counts) + 1e-6)
 
     def _require_a_node(self, alive: Mapping[str, Mapping[str, Any]], fit: set[str]) -> None:
         """Waits until a node has answered, and a moment for others. Raises `UsageError` unless one can run trials."""
