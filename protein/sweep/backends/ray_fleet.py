@@ -126,7 +126,9 @@ class Fleet:
         for job in self._waiting:
             if job.trial.id == stop.trial.id:
                 self._waiting.remove(job)
-                self._send(Finished(trial=job.trial, outcome=Outcome(end=stop.end, reason=stop.reason)))
+                cost, steps = job.spent_seconds, job.steps_behind  # of its runs before
+                outcome = Outcome(end=stop.end, reason=stop.reason, cost_seconds=cost, steps=steps)
+                self._send(Finished(trial=job.trial, outcome=outcome))
                 return
         for slot in self._slots:
             if slot.trial is not None and slot.trial.id == stop.trial.id:

@@ -161,7 +161,7 @@ class SlurmBackend:
     def stop(self, trial: Trial, end: TrialEnd, reason: str) -> None:
         for job in [job for job in self._waiting if job.trial.id == trial.id]:
             self._waiting.remove(job)
-            outcome = Outcome(end=end, reason=reason, cost_seconds=job.spent_seconds)
+            outcome = Outcome(end=end, reason=reason, cost_seconds=job.spent_seconds, steps=job.steps_behind)
             self._events.append(Finished(trial=trial, outcome=outcome))
         for worker in self._workers:
             if worker.trial is not None and worker.trial.id == trial.id:
