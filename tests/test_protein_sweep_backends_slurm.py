@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -17,7 +18,7 @@ from patience import PATIENCE_SECONDS, wait_until
 from protein.errors import UsageError
 from protein.ports import Finished, Job, TrialProgress
 from protein.sweep import lease
-from protein.sweep.backends import slurm, slurm_commands, slurm_left_behind
+from protein.sweep.backends import slurm, slurm_commands, slurm_left_behind, slurm_messages
 from protein.sweep.backends.mailbox import Inbox, Outbox
 from protein.sweep.backends.slurm import SlurmBackend
 from protein.sweep.backends.slurm_worker import parse_left
@@ -363,6 +364,38 @@ def test_a_reader_takes_only_whole_messages(tmp_path: Path) -> None:
     assert inbox.receive() == []
     file.write_bytes(whole)
     assert inbox.receive() == ["x" * 1000]
+
+
+def test_a_file_of_messages_that_cannot_be_read_now_has_none(tmp_path: Path) -> None:
+    """Network file systems fail for moments, with errors of their own."""
+    (tmp_path / "box").mkdir()
+    inbox = Inbox(tmp_path / "box")
+    assert inbox.receive() == []
+    (tmp_path / "box").rmdir()
+    outbox = Outbox(tmp_path / "box")
+    outbox.send("here")
+    outbox.close()
+    assert inbox.receive() == ["here"]
+
+
+def test_time_in_which_this_side_could_not_hear_the_other_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shared file system hangs for ten minutes: no worker and no sweep has died of that."""
+    now = [0.0]
+    monkeypatch.setattr(slurm_messages, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    silence = slurm_messages.Silence()
+    now[0] += 600.0
+    silence.look(heard=False)
+    assert not silence.is_death
+    for _ in range(int(slurm_messages.DEAD_SECONDS) - 5):
+        now[0] += 1.0
+        silence.look(heard=False)
+    assert not silence.is_death
+    for _ in range(2):
+        now[0] += 1.0
+        silence.look(heard=False)
+    assert silence.is_death
+    silence.look(heard=True)
+    assert not silence.is_death
 
 
 @pytest.mark.slow

@@ -41,12 +41,15 @@ class Inbox:
         self._at = 0  # bytes that were read
 
     def receive(self) -> list[Any]:
-        """Returns the new messages. The file is opened each time: network file systems then ask for its new end."""
+        """Returns the new messages. The file is opened each time: network file systems then ask for its new end.
+
+        A file that cannot be read now has none, as where such a file system fails for a while.
+        """
         try:
             with self._path.open("rb") as file:
                 file.seek(self._at)
                 data = file.read(MAX_READ_BYTES)
-        except FileNotFoundError:
+        except OSError:
             return []
         messages, at = [], 0
         while at + _LENGTH.size <= len(data):

@@ -29,7 +29,6 @@ from protein.sweep.backends.slot import SlotSettings, factor, facts
 from protein.sweep.backends.slurm_messages import (
     ALIVE,
     ALIVE_SECONDS,
-    DEAD_SECONDS,
     FROM_WORKER,
     TO_WORKER,
     Close,
@@ -37,6 +36,7 @@ from protein.sweep.backends.slurm_messages import (
     Note,
     Ready,
     Setup,
+    Silence,
     Stop,
 )
 from protein.sweep.job import max_seconds
@@ -65,7 +65,7 @@ class _Worker:
     served: int = 0  # trials
     trial: Trial | None = None
     last: Measurement | None = None
-    heard_at: float = dataclasses.field(default_factory=time.monotonic)
+    silence: Silence = dataclasses.field(default_factory=Silence)
 
     @property
     def is_free(self) -> bool:
@@ -243,8 +243,9 @@ class SlurmBackend:
 
     def _receive(self) -> None:
         for worker in list(self._workers):
-            for message in worker.inbox.receive():
-                worker.heard_at = time.monotonic()
+            messages = worker.inbox.receive()
+            worker.silence.look(heard=bool(messages))
+            for message in messages:
                 self._take(worker, message)
         if time.monotonic() - self._looked_at >= LOOK_SECONDS:
             self._looked_at = time.monotonic()
@@ -312,22 +313,25 @@ class SlurmBackend:
             self._submit_missing()
             return
         states = slurm_commands.states([worker.number for worker in self._workers])
-        if states is None:  # Slurm's controller does not answer: the workers go on
-            return
+        to_cancel = []
         for worker in list(self._workers):
-            state = states.get(worker.number, "GONE")
-            silent = bool(worker.host) and time.monotonic() - worker.heard_at > DEAD_SECONDS
+            # Where Slurm's controller does not answer, the workers go on.
+            state = "UNKNOWN" if states is None else states.get(worker.number, "GONE")
+            silent = bool(worker.host) and worker.silence.is_death
             if state not in (*slurm_commands.ENDED, "GONE") and not silent:
                 continue
+            if state not in slurm_commands.ENDED:
+                to_cancel.append(worker.number)
             for message in worker.inbox.receive():  # its last words
                 self._take(worker, message)
             self._on_ended(worker, "has been silent for too long" if silent else f"ended ({state.lower()})")
+        if to_cancel:
+            slurm_commands.attempt("scancel", *to_cancel)
         self._submit_missing()
 
     def _on_ended(self, worker: _Worker, how: str) -> None:
         self._workers.remove(worker)
         worker.outbox.close()
-        slurm_commands.attempt("scancel", worker.number)
         if worker.trial is not None:
             last = worker.last
             outcome = Outcome(

@@ -1,6 +1,7 @@
 """What a sweep and its workers in Slurm jobs tell each other. Beside these: a `protein.ports.Job`, and events."""
 
 import dataclasses
+import time
 
 from protein.sweep.backends.slot import Facts, SlotSettings
 from protein.types import Trial, TrialEnd
@@ -8,6 +9,28 @@ from protein.types import Trial, TrialEnd
 TO_WORKER, FROM_WORKER, ALIVE = "to-worker", "from-worker", "alive"  # files in a worker's folder; `ALIVE` is above it
 ALIVE_SECONDS = 5.0  # how often either side shows that it lives
 DEAD_SECONDS = 120.0  # after which a silent side is taken for dead
+
+
+class Silence:
+    """How long the other side has been silent, in time in which this side could hear it.
+
+    A shared file system may hang for minutes, and a process may be stopped. Then this side is deaf, and the other one
+    may be well: between two looks at most `ALIVE_SECONDS` count.
+    """
+
+    def __init__(self) -> None:
+        self._seconds, self._looked_at = 0.0, time.monotonic()
+
+    def look(self, *, heard: bool) -> None:
+        """Takes note of another look, and whether there was a sign of life."""
+        now = time.monotonic()
+        self._seconds = 0.0 if heard else self._seconds + min(now - self._looked_at, ALIVE_SECONDS)
+        self._looked_at = now
+
+    @property
+    def is_death(self) -> bool:
+        """Whether it has lasted for `DEAD_SECONDS`."""
+        return self._seconds > DEAD_SECONDS
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

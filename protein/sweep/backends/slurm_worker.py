@@ -19,7 +19,6 @@ from protein.sweep.backends.slot import Slot, facts
 from protein.sweep.backends.slurm_messages import (
     ALIVE,
     ALIVE_SECONDS,
-    DEAD_SECONDS,
     FROM_WORKER,
     TO_WORKER,
     Alive,
@@ -28,6 +27,7 @@ from protein.sweep.backends.slurm_messages import (
     Note,
     Ready,
     Setup,
+    Silence,
     Stop,
 )
 from protein.types import PREEMPTED, Outcome, Trial, TrialEnd
@@ -40,7 +40,7 @@ class _Worker:
     def __init__(self, folder: Path) -> None:
         self._inbox, self._outbox = Inbox(folder / TO_WORKER), Outbox(folder / FROM_WORKER)
         self._alive = folder.parent / ALIVE
-        self._heard, self._heard_at = "", time.monotonic()
+        self._heard, self._silence = "", Silence()
         self._said_at = time.monotonic()
         self._trial: Trial | None = None
         self._signal = ""  # the one by which Slurm has announced the end
@@ -126,9 +126,9 @@ class _Worker:
             return False
         except OSError:
             pass
-        if heard != self._heard:
-            self._heard, self._heard_at = heard, time.monotonic()
-        return time.monotonic() - self._heard_at < DEAD_SECONDS
+        self._silence.look(heard=heard != self._heard)
+        self._heard = heard
+        return not self._silence.is_death
 
 
 def seconds_left() -> float | None:
