@@ -139,6 +139,22 @@ def test_a_worker_that_dies_without_a_word_loses_nothing_but_its_trial(
     assert wait(backend)[1].outcome.end is TrialEnd.COMPLETE
 
 
+def test_a_job_that_cannot_start_a_trial_gets_no_other(start: Callable[..., SlurmBackend], tmp_path: Path) -> None:
+    """It would give trial after trial back at once, until each has spent its attempts."""
+    backend = start()
+    wait_for_slots(backend)
+    first = backend._workers[0].number
+    (tmp_path / "0000" / "config.json").mkdir(parents=True)
+    (tmp_path / "0000" / "config.json" / "in the way").touch()
+    backend.start(job(tmp_path))
+    outcome = wait(backend)[0].outcome
+    assert outcome.end is TrialEnd.INTERRUPTED
+    assert outcome.reason.startswith("preempted: its Slurm job cannot start it: ")
+    assert backend.num_slots() == 0
+    wait_for_slots(backend)
+    assert backend._workers[-1].number != first
+
+
 def test_no_trial_starts_that_cannot_end_in_time(start: Callable[..., SlurmBackend], tmp_path: Path) -> None:
     """The first trial goes to a fresh job whatever its cap; the second one is too long for the rest of it."""
     notes: list[str] = []

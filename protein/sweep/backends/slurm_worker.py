@@ -90,8 +90,10 @@ class _Worker:
         if not self._leaving:
             try:
                 slot.start(job)
-            except OSError as error:
+            except OSError as error:  # nor the next ones, which would all spend their attempts here
                 reason = f"its Slurm job cannot start it: {error}"
+                self._leaving = True
+                self._outbox.send(Leaving())
             else:
                 self._trial = job.trial
                 return
