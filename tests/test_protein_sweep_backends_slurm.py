@@ -267,6 +267,28 @@ def test_jobs_that_end_before_they_are_ready_end_no_trial_of_another_job(
     assert wait(backend)[0].outcome.end is TrialEnd.STOPPED_EARLY
 
 
+def test_jobs_that_are_too_short_for_any_trial_end_the_sweep(
+    start: Callable[..., SlurmBackend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm, "LOOK_SECONDS", 0.5)
+    backend = start(options=["--time=1"])
+    until = time.monotonic() + PATIENCE_SECONDS
+    with pytest.raises(UsageError, match=r"3 Slurm jobs in a row had too little time .* give more, as in --slurm-opt"):
+        while time.monotonic() < until:
+            backend.poll(0.2)
+
+
+def test_what_jobs_wait_for_is_said_once(start: Callable[..., SlurmBackend], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(slurm, "TELL_SECONDS", 0.2)
+    notes: list[str] = []
+    backend = start(options=["--begin=now+1hour"], note=notes.append)
+    wait_until(lambda: backend.num_slots() or notes)
+    for _ in range(10):
+        backend.poll(0.2)
+    assert notes == ["no Slurm job has started yet; the reason that squeue gives: BeginTime"]
+
+
 def test_without_slurm_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match="needs Slurm's sbatch on this machine, and there is none"):

@@ -49,6 +49,7 @@ OVERHEAD_SECONDS = 90.0  # start-up and evaluation of a trial, on top of its cap
 MAX_LOST_JOBS = 3  # in a row that end before they are ready; then something is wrong with all
 RESUBMIT_SECONDS = 60.0  # after which a job is submitted again that Slurm has refused, though it took others before
 REFUSED_SECONDS = 3600.0  # how long that is tried where the sweep has no job at all
+TELL_SECONDS = 60.0  # how often it is looked what jobs wait for, where none has started
 OUTPUT = "job.out"
 
 
@@ -125,6 +126,7 @@ class SlurmBackend:
         self._numbers = itertools.count()
         self._lost_jobs = 0
         self._submit_after = -math.inf  # on the monotonic clock
+        self._told_at, self._told = time.monotonic(), set[str]()  # what jobs wait for that have not started
         self._refused = ""  # why Slurm has refused the last job; "": it took it
         self._had_job_at: float | None = None  # on the monotonic clock; None: Slurm has not taken any
         self._looked_at = time.monotonic()
@@ -283,6 +285,14 @@ class SlurmBackend:
         worker.speed = factor(self._machines, machine)
         if ready.seconds_left is not None:
             worker.ends_at = time.monotonic() + ready.seconds_left - WARNING_SECONDS
+            if ready.seconds_left <= WARNING_SECONDS:  # Slurm announces its end already
+                worker.leaving = True
+                short = f"too little time for a trial ({ready.seconds_left:.0f} s when the last one was ready, of which"
+                short += f" {WARNING_SECONDS} s are for its end); give more, as in --slurm-options=--time=4:00:00"
+                self._on_lost(
+                    f"Slurm job {worker.number} has {short}", f"{MAX_LOST_JOBS} Slurm jobs in a row had {short}"
+                )
+                return
         self._lost_jobs = 0
         self.note(f"a worker has started on node {worker.host} (Slurm job {worker.number})")
 
@@ -325,6 +335,7 @@ class SlurmBackend:
             for message in worker.inbox.receive():  # its last words
                 self._take(worker, message)
             self._on_ended(worker, "has been silent for too long" if silent else f"ended ({state.lower()})")
+        self._tell_why_none_starts()
         if to_cancel:
             slurm_commands.attempt("scancel", *to_cancel)
         self._submit_missing()
@@ -342,15 +353,32 @@ class SlurmBackend:
             )
             self._events.append(Finished(trial=worker.trial, outcome=outcome))
         if not worker.host:
-            self._lost_jobs += 1
             why = _last_line(worker.folder)
-            if any(one.host and not one.leaving for one in self._workers):  # others work, whose trials are not ended
-                self.note(f"Slurm job {worker.number} {how} before it was ready{why}")
-                self._submit_after = time.monotonic() + RESUBMIT_SECONDS
-            elif self._lost_jobs >= MAX_LOST_JOBS:
-                raise UsageError(f"{self._lost_jobs} Slurm jobs in a row {how} before they were ready{why}")
+            self._on_lost(
+                f"Slurm job {worker.number} {how} before it was ready{why}",
+                f"{MAX_LOST_JOBS} Slurm jobs in a row {how} before they were ready{why}",
+            )
         elif not worker.leaving:
             self.note(f"Slurm job {worker.number} on node {worker.host} {how}")
+
+    def _on_lost(self, one: str, several: str) -> None:
+        """Counts a job that was of no use, and says so where others work. Too many in a row are a `UsageError`."""
+        self._lost_jobs += 1
+        if any(worker.host and not worker.leaving for worker in self._workers):  # their trials are not ended
+            self.note(one)
+            self._submit_after = time.monotonic() + RESUBMIT_SECONDS
+        elif self._lost_jobs >= MAX_LOST_JOBS:
+            raise UsageError(several)
+
+    def _tell_why_none_starts(self) -> None:
+        """Says now and then what the jobs wait for, as Slurm gives it, where none has started."""
+        if any(worker.host for worker in self._workers) or time.monotonic() - self._told_at < TELL_SECONDS:
+            return
+        self._told_at = time.monotonic()
+        new = set(slurm_commands.reasons([worker.number for worker in self._workers])) - self._told
+        if new:
+            self._told |= new
+            self.note(f"no Slurm job has started yet; the reason that squeue gives: {', '.join(sorted(new))}")
 
 
 def _last_line(folder: Path) -> str:

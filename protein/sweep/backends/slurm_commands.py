@@ -80,6 +80,12 @@ def states(numbers: Sequence[str]) -> Mapping[str, str] | None:
     return dict(line.split()[:2] for line in answer.splitlines() if len(line.split()) >= 2)
 
 
+def reasons(numbers: Sequence[str]) -> list[str]:
+    """Returns why jobs wait, in Slurm's words, such as Resources or PartitionTimeLimit; none where it is not known."""
+    answer = attempt("squeue", "-h", "-t", "PENDING", "-o", "%r", "-j", ",".join(numbers)) if numbers else None
+    return [line.strip() for line in (answer or "").splitlines() if line.strip() not in ("", "None")]
+
+
 def call(*command: str) -> str:
     """Runs one of Slurm's commands and returns what it prints. Raises `UsageError` where that fails.
 
