@@ -124,10 +124,9 @@ class _Worker:
         heard = self._heard
         try:
             heard = self._alive.read_text()
-        except FileNotFoundError:  # the folder was removed: the sweep has ended, or another process goes on with it
-            return False
-        except OSError:
-            pass
+        except OSError:  # of a shared file system it may be for a moment; not if the folder itself was removed
+            if not self._alive.parent.exists():  # the sweep has ended, or another process goes on with it
+                return False
         self._silence.look(heard=heard != self._heard)
         self._heard = heard
         return not self._silence.is_death
