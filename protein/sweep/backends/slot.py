@@ -176,8 +176,9 @@ class Slot:
     def _resources(self, job: Job) -> Resources:
         """Returns what the trial may use here; cores and GPUs of the controller's machine mean nothing."""
         gpus: tuple[str, ...] = ()
-        if self._settings.gpus_per_trial:  # the ones that this process was given
-            gpus = tuple(os.environ.get("CUDA_VISIBLE_DEVICES", "").split(","))
+        # The ones that this process was given. Without the variable it was given all that it sees, or GPUs of AMD.
+        if self._settings.gpus_per_trial and (given := os.environ.get("CUDA_VISIBLE_DEVICES")):
+            gpus = tuple(given.split(","))
         return Resources(gpus=gpus, max_gpu_memory_bytes=job.resources.max_gpu_memory_bytes)
 
     def _brought_here(self, job: Job, copies: Copies) -> Job:
