@@ -381,6 +381,18 @@ def test_a_job_is_tried_before_anything_is_made(slurm: None) -> None:
     assert "protein-check" not in names
 
 
+@pytest.mark.parametrize(("speed", "has_time"), [(1.0, True), (0.25, False)])
+def test_a_trial_takes_longer_on_a_slower_node(tmp_path: Path, speed: float, has_time: bool) -> None:
+    """Its cap is in seconds of the reference machine."""
+    outbox = Outbox(tmp_path / "box")
+    ends_at = time.monotonic() + 1000.0
+    worker = slurm._Worker(
+        folder=tmp_path, number="1", inbox=Inbox(tmp_path / "box"), outbox=outbox, speed=speed, ends_at=ends_at
+    )
+    assert worker.has_time_for(job(tmp_path, max_seconds=600.0)) == has_time
+    outbox.close()
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [("0:09", 9.0), ("59:59", 3599.0), ("1:00:00", 3600.0), ("2-03:00:01", 183_601.0), ("UNLIMITED", None), ("", None)],

@@ -77,7 +77,8 @@ class _Worker:
         cap = max_seconds(job.config)
         if self.ends_at is None or cap is None:
             return True
-        return self.ends_at - time.monotonic() > cap - job.spent_seconds + OVERHEAD_SECONDS
+        # A cap is in reference seconds, and a slower node takes more of its own.
+        return self.ends_at - time.monotonic() > (cap - job.spent_seconds) / self.speed + OVERHEAD_SECONDS
 
 
 class SlurmBackend:
