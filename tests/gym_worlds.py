@@ -64,6 +64,8 @@ class Faulty(gymnasium.Env[Any, np.int64]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         super().reset(seed=seed)
         first = np.zeros(2, np.float32)
+        if self.fault == "begin":
+            raise ConnectionError("no\nserver")
         return first if self.fault == "first" else (first, {})
 
     def step(self, action: np.int64) -> Any:
@@ -74,9 +76,21 @@ class Faulty(gymnasium.Env[Any, np.int64]):
         }
         rewards: dict[str, Any] = {"reward": np.ones(1), "word": "much", "inf": np.float64(np.inf)}
         wrong = self.fault if action else ""
+        if wrong == "raise":
+            raise KeyError("door")
         if wrong == "four":  # as in gym before version 0.26
             return np.zeros(2, np.float32), 1.0, False, {}
         return seen.get(wrong, np.zeros(2, np.float32)), rewards.get(wrong, np.float32(1.0)), False, False, {}
+
+
+class Unseeded(Faulty):
+    """Cannot be given a seed, as environments are that were written for one person's own loop."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+
+    def reset(self) -> Any:  # type: ignore[override]
+        return np.zeros(2, np.float32), {}
 
 
 ECHOES: dict[str, tuple[spaces.Space[Any], spaces.Space[Any]]] = {
@@ -109,6 +123,7 @@ ECHOES: dict[str, tuple[spaces.Space[Any], spaces.Space[Any]]] = {
 
 if "Counter-v0" not in gymnasium.registry:
     gymnasium.register("Faulty-v0", f"{__name__}:Faulty")
+    gymnasium.register("Unseeded-v0", f"{__name__}:Unseeded")
     gymnasium.register("Counter-v0", f"{__name__}:Counter", reward_threshold=20.0)
     for _name, (_observations, _actions) in ECHOES.items():
         gymnasium.register(

@@ -13,7 +13,7 @@ from protein import envs_c
 from protein.trainer.config import RunConfig
 from protein.trainer.environments import VectorEnv, make, playing, resume, spec
 from protein.trainer.environments.episodes import EpisodeCounter
-from protein.trainer.errors import ConfigError, TrainerError
+from protein.trainer.errors import ConfigError, TrainerError, UsersCodeError
 from protein.trainer.run import run
 
 DOCUMENTATION = Path(__file__).parent.parent / "docs" / "environments.md"
@@ -364,11 +364,13 @@ def test_an_environment_that_raises_ends_the_run_as_failed_with_what_it_cost(wal
         "        super().step(*arrays)\n"
     )
     events = EventLog()
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(UsersCodeError) as raised:
         quick = training("python:raising_example:Raising", normalize_observations="off", reward_scaling="off")
         run(quick, directory=None, report=events.record)  # no random play before it
     last = events[-1]
-    assert (last["event"], last["reason"], last["message"]) == ("failed", "error", "ZeroDivisionError: no ground")
+    told = "'python:raising_example:Raising' failed in step: ZeroDivisionError: no ground (raising_example.py, line 6)"
+    assert (last["event"], last["reason"], last["message"]) == ("failed", "environment", told)
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
     assert last["steps"] == 2 * 16 * 4 and last["elapsed_seconds"] > 0
 
 

@@ -230,6 +230,7 @@ def test_observations_are_mapped_to_rows() -> None:
         ("gim:CartPole-v1", "unknown kind of environment 'gim:' .*did you mean 'gym:'"),
         ("gym:gym_worlds:Endless-v0", "its observations have no fixed size"),
         ("gym:gym_worlds:Unbounded-v0", "its action space has no bounds to scale to"),
+        ("gym:gym_worlds:Unseeded-v0", "reset of Unseeded takes no seed: write it as reset"),
         ("gym:gym_worlds:Whole-v0", "is neither Discrete, MultiDiscrete, MultiBinary nor a Box of floats"),
         ("gym:gym_worlds:Named-v0", "is neither Discrete, MultiDiscrete, MultiBinary nor a Box of floats"),
     ],
@@ -326,6 +327,7 @@ def test_a_rollout_that_is_resumed_goes_on_from_new_episodes_first_observations(
             r"has changed its space: an observation is float32 of shape \(3,\), and its observation_space is Box",
         ),
         ("none", r"has changed its space: an observation is NoneType"),
+        ("raise", r"^instance 1 of '.*' failed in step: KeyError: 'door' \(.*gym_worlds.py, line \d+\)$"),
         ("four", r"instance 1 of '.*' returned 4 values from step: Gymnasium's step returns five, observation, reward"),
     ],
 )
@@ -342,6 +344,13 @@ def test_an_environment_that_breaks_its_promise_is_told_in_one_line(fault: str, 
 def test_a_reset_of_the_old_gym_is_told_in_one_line() -> None:
     stepper = Stepper("gym:gym_worlds:Faulty-v0", 2, args={"fault": "first"})
     with pytest.raises(TrainerError, match=r"instance 0 of '.*' returned a ndarray from reset: .* returns two values"):
+        stepper.envs.reset(0, stepper.observations)
+    stepper.envs.close()
+
+
+def test_a_reset_that_raises_is_told_in_one_line() -> None:
+    stepper = Stepper("gym:gym_worlds:Faulty-v0", 2, args={"fault": "begin"})
+    with pytest.raises(TrainerError, match=r"^instance 0 of '.*' failed in reset: ConnectionError: no server \(.*py, "):
         stepper.envs.reset(0, stepper.observations)
     stepper.envs.close()
 

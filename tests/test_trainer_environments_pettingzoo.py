@@ -30,7 +30,7 @@ class Tag(ParallelEnv):
 
     metadata = {"name": "tag"}
 
-    def __init__(self, agents=3, late=(), fault=""):
+    def __init__(self, agents=3, late=(), fault=""):  # fault: how it breaks PettingZoo's contract
         self.possible_agents = [f"a{k}" for k in range(agents)]
         self.late, self.fault = set(late), fault
 
@@ -60,7 +60,17 @@ class Tag(ParallelEnv):
         rewards = {agent: float(actions[agent] + 1) for agent in self.agents}
         if self.fault == "nan":
             seen["a0"][1] = np.nan
-        self.agents = [agent for agent in self.agents if not ends[agent]]
+        if self.fault == "raises":
+            raise KeyError("a0")
+        if self.fault == "hides":
+            del seen["a2"]
+        for agent in [agent for agent in self.agents if ends[agent]]:
+            if self.fault == "unseen":
+                del seen[agent]
+            if self.fault == "unflagged":
+                del seen[agent], over[agent], cut[agent]
+        if self.fault != "listed" or all(ends.values()):
+            self.agents = [agent for agent in self.agents if not ends[agent] or self.fault == "listed"]
         return seen, rewards, over, cut, {}
 
     def close(self):
@@ -137,6 +147,39 @@ def test_idle_rows_are_told_from_those_that_play() -> None:
         assert (stepper.rewards == rows_played(lives[-1], 2)).all(), "who plays is rewarded with 1 here"
     once = [[True, True, True]] * 2 + [[False, True, True], [False, False, True]]
     assert lives == once * 2
+
+
+@pytest.mark.parametrize("fault", ["unseen", "unflagged", "listed"])
+def test_agents_may_leave_in_other_ways_than_pettingzoo_asks(fault: str) -> None:
+    """Without a last observation, without a flag, or still listed: they end after 2, 3 and 4 steps all the same."""
+    stepper = Stepper(1, args={"fault": fault, "late": ["a1"]})
+    stepper.envs.reset(3, stepper.observations)
+    draw = stepper.observations[0, 0]
+    for _ in range(3):
+        stepper.step(0)
+    if fault == "unseen":
+        np.testing.assert_array_equal(stepper.finals[1], [draw, 2], "as it was last seen")
+    cut = fault != "unflagged"
+    assert stepper.ends[:, 1].tolist() == [not cut, cut]
+    for _ in range(5):
+        stepper.step(0)
+    episodes = stepper.envs.drain_episodes()
+    assert episodes.agent.tolist() == [0, 1, 2] * 2
+    assert episodes.length.tolist() == [2, 3, 4] * 2 and episodes.score.tolist() == [2, 3, 4] * 2
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("raises", r"^instance 0 of '.*' failed in step: KeyError: 'a0' \(zoo_example.py, line \d+\)$"),
+        ("hides", r"^agent 'a2' of instance 0 of '.*' plays on, but there is no observation for it"),
+    ],
+)
+def test_a_step_that_fails_is_told_in_one_line(fault: str, message: str) -> None:
+    stepper = Stepper(1, args={"fault": fault})
+    stepper.envs.reset(3, stepper.observations)
+    with pytest.raises(TrainerError, match=message):
+        stepper.step(0)
 
 
 def rows_played(lives: list[bool], num_envs: int) -> np.ndarray:

@@ -22,14 +22,14 @@ SMALL = {
 }
 
 
-def start(*arguments: str) -> subprocess.Popen[str]:
+def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "protein.trainer", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).parent.parent,
-        env=os.environ | {"PYTHONWARNINGS": "default"},
+        env=os.environ | {"PYTHONWARNINGS": "default"} | environment,
     )
 
 
@@ -132,6 +132,27 @@ def test_work_that_fails_is_exit_code_1(tmp_path: Path) -> None:
     last = json.loads(out.splitlines()[-1])
     assert (last["event"], last["reason"]) == ("failed", "diverged")
     assert err.count("\n") == 1 and err.startswith("error: diverged at step")
+
+
+def test_an_environment_that_raises_is_one_line_and_its_traceback_is_in_the_log(tmp_path: Path) -> None:
+    (tmp_path / "falling.py").write_text(
+        "class Falling:\n"
+        "    observation_shape, action_sizes = (1,), (2,)\n"
+        "    def __init__(self, num_envs, **_): self.num_envs = num_envs\n"
+        "    def reset(self, seed, observations): observations[:] = 0\n"
+        "    def step(self, *arrays): self.lower()\n"
+        "    def lower(self): raise ValueError('no\\nfloor')\n"
+    )
+    config = Path(write_config(tmp_path))
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"env": {"name": "python:falling:Falling"}}))
+    process = start("--config", str(config), PYTHONPATH=str(tmp_path))
+    out, err = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 1
+    last = json.loads(out.splitlines()[-1])
+    told = f"'python:falling:Falling' failed in step: ValueError: no floor ({tmp_path / 'falling.py'}, line 6)"
+    assert (last["event"], last["reason"], last["message"]) == ("failed", "environment", told)
+    assert err.splitlines()[-1] == f"error: {told}"
+    assert ", line 5, in step" in err and ", line 6, in lower" in err, "how it came there"
 
 
 def test_help_answers_without_loading_torch() -> None:

@@ -21,13 +21,14 @@ import os  # noqa: E402
 import signal  # noqa: E402
 import sys  # noqa: E402
 import threading  # noqa: E402
+import traceback  # noqa: E402
 from collections.abc import Iterator  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 from protein import files  # noqa: E402
 
 from . import kinds  # noqa: E402
-from .errors import TrainerError  # noqa: E402
+from .errors import TrainerError, UsersCodeError  # noqa: E402
 from .events import EventSink, JsonLines, failed, ignore  # noqa: E402
 from .launch import check_launch, exit_at_once, is_reporting, launch, under_torchrun  # noqa: E402
 
@@ -56,6 +57,8 @@ def main(arguments: list[str]) -> int:
             os.dup2(2, 1)
             return _train(ours, overrides, JsonLines(stream) if is_reporting() else ignore, stop)
     except TrainerError as error:
+        if isinstance(error, UsersCodeError) and error.__cause__ is not None:
+            traceback.print_exception(error.__cause__)  # for the trial's log: the message has only its last line
         if is_reporting():
             print(f"error: {error}", file=sys.stderr)
         return error.exit_code

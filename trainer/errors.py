@@ -52,6 +52,12 @@ class OutOfMemoryError(TrainerError):
     reason = "memory"
 
 
+class UsersCodeError(TrainerError):
+    """The user's own code raised something while the run went on; `__cause__` is what it raised."""
+
+    reason = "environment"
+
+
 class LostProcessError(TrainerError):
     """Another process of a run of several has died or does not answer."""
 

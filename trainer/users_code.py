@@ -10,11 +10,11 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from protein.spelling import nearest
 
-from .errors import ConfigError
+from .errors import ConfigError, TrainerError, UsersCodeError
 
 _OURS = Path(__file__).resolve().parent
 _LIBRARIES = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
@@ -69,6 +69,17 @@ def in_words(error: BaseException, trace: str = "") -> str:
     place = _place((frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__))
     place = place or _place((file, int(line)) for file, line in _FRAME.findall(trace))
     return words + (f" ({place})" if place else "")
+
+
+def fail(failing: str, error: Exception) -> NoReturn:
+    """Raises `UsersCodeError`, whose message begins with `failing`, for what the user's code has raised.
+
+    Our own errors, and those that say that memory ran out, which has another remedy, are raised again as they are.
+    """
+    memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"  # torch's: not loaded here
+    if memory or "allocate memory" in str(error) or isinstance(error, TrainerError):
+        raise error
+    raise UsersCodeError(f"{failing}: {in_words(error)}") from error
 
 
 def argument_names(takes: Callable[..., Any]) -> tuple[set[str], bool]:

@@ -42,6 +42,19 @@ def refusals(args: Mapping[str, Any], takes: Callable[..., Any], env: str) -> It
         raise ConfigError(_unknown(found.group(1), env, argument_names(takes)[0])) from error
 
 
+def check_reset(env: Any, name: str, *given: str) -> None:
+    """Raises `ConfigError` where `reset` of an environment, or of a wrapper of it, does not take what is `given`."""
+    while env is not None:
+        known, open_ended = argument_names(env.reset)
+        for argument in given:
+            if argument not in known and not open_ended:
+                raise ConfigError(
+                    f"cannot make '{name}': reset of {type(env).__name__} takes no {argument}: write it as "
+                    "reset(self, seed=None, options=None), and draw all random numbers from that seed"
+                )
+        env = vars(env).get("env")
+
+
 def refuse(args: Mapping[str, Any], env: str) -> None:
     """Raises `ConfigError` where there are arguments for an environment that takes none."""
     if args:

@@ -138,6 +138,7 @@ def _describe(name: str, args: Mapping[str, Any]) -> Kind:
     with one_line(name, args):
         env = maker(name, args)()
         try:
+            arguments.check_reset(env, name, "seed", "options")
             read, actions = Observations(env.observation_space), actions_of(env.action_space)
             registered = env.spec
         finally:

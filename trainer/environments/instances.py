@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import TrainerError
+from ..users_code import fail
 from .base import Rows
 from .spaces import ActionMap, Observations
 
@@ -64,7 +65,7 @@ class Instances:
     def reset(self, seed: int, observations: npt.NDArray[Any]) -> None:
         """Seeds every instance anew and writes its first observation."""
         for row, env in enumerate(self.envs):
-            observation = self._first(row, env.reset(seed=instance_seed(seed, self._first_index + row)))
+            observation = self._begin(row, env, seed=instance_seed(seed, self._first_index + row))
             self._write(row, observation, observations)
         self._write.check(observations)
 
@@ -74,7 +75,10 @@ class Instances:
         for row, (env, action) in enumerate(zip(self.envs, self._to_space(actions), strict=True)):
             total = 0.0
             for _ in range(self._frame_skip):
-                given = env.step(action)
+                try:
+                    given = env.step(action)
+                except Exception as error:  # the user's code may raise anything
+                    fail(f"{self._who(row)} failed in step", error)
                 if len(given) != 5:
                     raise TrainerError(
                         f"{self._who(row)} returned {len(given)} values from step: Gymnasium's step returns five, "
@@ -92,7 +96,7 @@ class Instances:
                 if truncation:
                     self._write(row, observation, finals)
                     self._write.check(finals[row : row + 1], row)
-                observation = self._first(row, env.reset())
+                observation = self._begin(row, env)
             self._write(row, observation, observations)
         self._write.check(observations)
         check_rewards(rewards, self._who)
@@ -102,8 +106,12 @@ class Instances:
         while self.envs:
             self.envs.pop().close()
 
-    def _first(self, row: int, given: Any) -> Any:
-        """Returns the observation of what a `reset` has returned."""
+    def _begin(self, row: int, env: Any, **seeded: int) -> Any:
+        """Resets an instance; returns its first observation."""
+        try:
+            given = env.reset(**seeded)
+        except Exception as error:  # the user's code may raise anything
+            fail(f"{self._who(row)} failed in reset", error)
         if not isinstance(given, tuple) or len(given) != 2:
             raise TrainerError(
                 f"{self._who(row)} returned a {type(given).__name__} from reset: Gymnasium's reset returns two values, "

@@ -8,7 +8,10 @@ spaces. Each agent has its own reward, its own ends and its own score, the sum o
 When an agent ends, the others play on. Until the next episode its row observes zeros, is rewarded with 0, and its
 actions go nowhere. The episode's score is counted when the agent ends. When the agents of the next episode begin, the
 idle rows end once more, so that nothing is carried over; that end is no episode. The environment begins anew when no
-agent is left. `playing` tells idle rows from others, so that the policy does not learn from them.
+agent is left that has not ended. `playing` tells idle rows from others, so that the policy does not learn from them.
+
+Some environments keep less than PettingZoo's contract. An agent that leaves without a flag has come to its end. One
+that is cut off without a last observation was last seen a step before.
 """
 
 import json
@@ -19,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...envs_c import EnvSpec
-from ..errors import ConfigError
-from ..users_code import find, in_words
+from ..errors import ConfigError, TrainerError
+from ..users_code import fail, find, in_words
 from . import arguments
 from .base import CountedEnv, Rows
 from .gym import frames_per_second
@@ -68,8 +71,7 @@ class PettingZooEnv(CountedEnv):
 
     def _reset(self, seed: int, observations: npt.NDArray[Any]) -> None:
         for index, env in enumerate(self.envs):
-            seen, _ = env.reset(seed=instance_seed(seed, self._first_index + index))
-            self._begin_one(index, seen, observations)
+            self._begin_one(index, env, observations, seed=instance_seed(seed, self._first_index + index))
         self._write.check(observations)
 
     def _step(self, actions: npt.NDArray[Any], out: Rows) -> None:
@@ -84,35 +86,60 @@ class PettingZooEnv(CountedEnv):
         observations, rewards, terminals, truncations, finals = out
         first = index * len(self._names)
         rows = {name: first + place for place, name in enumerate(self._names)}
+        before = set(env.agents)
         for _ in range(self._frame_skip):
-            acting = list(env.agents)
-            seen, gained, ended, cut, _ = env.step({name: chosen[rows[name]] for name in acting})
+            acting = [name for name in env.agents if self._alive[rows[name]]]
+            seen, gained, ended, cut = self._stepped(index, env, {name: chosen[rows[name]] for name in env.agents})
             for name in acting:
                 row = rows[name]
                 rewards[row] += as_number(gained.get(name, 0.0), self._who(row))
-                terminals[row] = ended.get(name, False)
+                left = name not in env.agents and not cut.get(name, False)
+                terminals[row] = ended.get(name, False) or left
                 truncations[row] = cut.get(name, False) and not terminals[row]
             if any(terminals[rows[name]] or truncations[rows[name]] for name in acting) or not env.agents:
                 break
         for name in acting:
             row = rows[name]
-            if truncations[row]:
+            if truncations[row] and seen.get(name) is None:
+                finals[row] = observations[row]
+            elif truncations[row]:
                 self._write(row, seen[name], finals)
             if terminals[row] or truncations[row]:
                 self._alive[row] = False
                 observations[row] = 0
             else:
-                self._write(row, seen[name], observations)
-        if not env.agents:
+                self._see(row, name, seen, observations)
+        joined = set(env.agents) - before
+        if not joined and not self._alive[first : first + len(self._names)].any():
             idle = [row for row in rows.values() if not (terminals[row] or truncations[row])]
             terminals[idle] = True
-            seen, _ = env.reset()
-            self._begin_one(index, seen, observations)
+            self._begin_one(index, env, observations)
             return
-        for name in set(env.agents) - set(acting):  # one that joins later
+        for name in joined:
             terminals[rows[name]] = True
             self._alive[rows[name]] = True
-            self._write(rows[name], seen[name], observations)
+            self._see(rows[name], name, seen, observations)
+
+    def _stepped(self, index: int, env: Any, chosen: Mapping[Any, Any]) -> tuple[Any, Any, Any, Any]:
+        """Takes one step of an environment; returns observations, rewards, terminations and truncations."""
+        try:
+            given = env.step(chosen)
+        except Exception as error:  # the user's code may raise anything
+            fail(f"{self._which(index)} failed in step", error)
+        if len(given) != 5:
+            raise TrainerError(
+                f"{self._which(index)} returned {len(given)} values from step: PettingZoo's step returns five, "
+                "observations, rewards, terminations, truncations and infos"
+            )
+        return given[:4]  # type: ignore[no-any-return]
+
+    def _see(self, row: int, name: Any, seen: Mapping[Any, Any], observations: npt.NDArray[Any]) -> None:
+        """Writes what an agent that plays on observes."""
+        if name not in seen:
+            raise TrainerError(
+                f"{self._who(row)} plays on, but there is no observation for it: give every one of env.agents one"
+            )
+        self._write(row, seen[name], observations)
 
     @property
     def render_fps(self) -> float:
@@ -128,7 +155,11 @@ class PettingZooEnv(CountedEnv):
         while self.envs:
             self.envs.pop().close()
 
-    def _begin_one(self, index: int, seen: Mapping[Any, Any], observations: npt.NDArray[Any]) -> None:
+    def _begin_one(self, index: int, env: Any, observations: npt.NDArray[Any], **seeded: int) -> None:
+        try:
+            seen, _ = env.reset(**seeded)
+        except Exception as error:  # the user's code may raise anything
+            fail(f"{self._which(index)} failed in reset", error)
         first = index * len(self._names)
         for place, name in enumerate(self._names):
             row = first + place
@@ -140,7 +171,10 @@ class PettingZooEnv(CountedEnv):
 
     def _who(self, row: int) -> str:
         index, place = divmod(row, len(self._names))
-        return f"agent '{self._names[place]}' of instance {self._first_index + index} of '{self.spec.name}'"
+        return f"agent '{self._names[place]}' of {self._which(index)}"
+
+    def _which(self, index: int) -> str:
+        return f"instance {self._first_index + index} of '{self.spec.name}'"
 
 
 _KNOWN: dict[str, EnvSpec] = {}
@@ -152,6 +186,7 @@ def describe(name: str, args: Mapping[str, Any]) -> EnvSpec:
     if key not in _KNOWN:
         env = _make(name, args, args)
         try:
+            arguments.check_reset(env, name, "seed")
             _KNOWN[key] = _describe(name, env)[0]
         finally:
             env.close()

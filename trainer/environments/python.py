@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ...envs_c import EnvSpec, Episodes
 from ..errors import ConfigError, TrainerError
-from ..users_code import find, in_words
+from ..users_code import fail, find, in_words
 from . import arguments
 from .base import CountedEnv, Rows
 from .instances import check_observations, check_rewards
@@ -84,7 +84,10 @@ class PythonEnv(CountedEnv):
         return None if rows is None else np.asarray(rows)
 
     def _reset(self, seed: int, observations: npt.NDArray[Any]) -> None:
-        self._envs.reset(seed, observations)
+        try:
+            self._envs.reset(seed, observations)
+        except Exception as error:  # the user's code may raise anything
+            fail(f"'{self.spec.name}' failed in reset", error)
         check_observations(observations, self._who)
 
     def _step(self, actions: npt.NDArray[Any], out: Rows) -> None:
@@ -93,7 +96,10 @@ class PythonEnv(CountedEnv):
         if self.spec.action_components == 1:
             actions = actions.reshape(-1)
         out.rewards[:], out.terminals[:], out.truncations[:] = 0.0, False, False  # they hold those of an earlier step
-        self._envs.step(actions, *out)
+        try:
+            self._envs.step(actions, *out)
+        except Exception as error:  # the user's code may raise anything
+            fail(f"'{self.spec.name}' failed in step", error)
         check_observations(out.observations, self._who)
         check_rewards(out.rewards, self._who)
         if (both := out.terminals & out.truncations).any():

@@ -247,7 +247,10 @@ def actions_of(space: Any) -> ActionMap:
 
 def _to_box(space: Any) -> Callable[[Actions], Any]:
     if not space.is_bounded():
-        raise ConfigError(f"its action space has no bounds to scale to: {_short(space)}; wrap it in RescaleAction")
+        raise ConfigError(
+            f"its action space has no bounds to scale to: {_short(space)}; give it bounds, in its own code or by "
+            "Gymnasium's wrapper TransformAction"
+        )
     shape, dtype = tuple(space.shape), space.dtype
     low, high = space.low.astype(np.float64), space.high.astype(np.float64)
     middle, half = (high + low) / 2, (high - low) / 2

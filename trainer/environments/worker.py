@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import TrainerError
+from ..users_code import fail
 from .base import Rows
 from .instances import Instances
 
@@ -133,7 +134,7 @@ def _work(number: int, shared: Shared, layout: Layout, commands: Connection, ans
             os.write(answers, bytes([group, number]))
             continue
         if command == PROBE:
-            shared.probed[number] = _rate(instances(1, number))
+            shared.probed[number] = _rate(instances(1, number), layout.name)
         elif command == BUILD:
             for part, start, stop in commands.recv():
                 rows_of = slice(start, stop)
@@ -144,16 +145,19 @@ def _work(number: int, shared: Shared, layout: Layout, commands: Connection, ans
         os.write(answers, ready)
 
 
-def _rate(probe: Instances) -> float:
+def _rate(probe: Instances, name: str) -> float:
     """Returns how many steps a second one instance makes with random actions, while other workers do the same."""
     (env,) = probe.envs
-    env.reset(seed=0)
     steps, began = 0, time.perf_counter()
-    while (passed := time.perf_counter() - began) < PROBE_SECONDS:
-        _, _, terminal, truncation, _ = env.step(env.action_space.sample())
-        if terminal or truncation:
-            env.reset()
-        steps += 1
+    try:
+        env.reset(seed=0)
+        while (passed := time.perf_counter() - began) < PROBE_SECONDS:
+            _, _, terminal, truncation, _ = env.step(env.action_space.sample())
+            if terminal or truncation:
+                env.reset()
+            steps += 1
+    except Exception as error:  # the user's code may raise anything
+        fail(f"an instance of '{name}' failed when it was tried out", error)
     probe.close()
     return steps / passed
 
