@@ -13,7 +13,7 @@ from protein import Float, Integer, Report, Space, Sweep
 from protein.errors import StoreError, TrialFailed, UsageError
 from protein.storage.store import SqlStore
 from protein.sweep.backends.function import Train
-from protein.types import TrialState
+from protein.types import TrialEnd, TrialState
 
 
 @pytest.fixture
@@ -52,6 +52,27 @@ def test_failures_are_results(store: str) -> None:
     cut = [t for t in result.trials if t.state is TrialState.PRUNED]
     assert all(t.cost_seconds <= 12.0 and t.score is not None for t in cut)
     assert all(t.cost_seconds <= 12.0 for t in result.trials)
+
+
+def test_a_full_disk_in_the_function_is_not_held_against_the_params(store: str) -> None:
+    def full(params: dict[str, Any], report: Report) -> float:
+        raise OSError(28, "No space left on device", str(report.directory / "model"))
+
+    said = (
+        r"^trial 0 failed, OSError: \[Errno 28\] No space left on device: '.*model'; free some space; then run the same"
+    )
+    with pytest.raises(UsageError, match=said):
+        sweep(store, 60.0).run(full)
+    (trial, *others) = sweep(store, 60.0, max_trials=3).run(train).trials
+    assert trial.end is TrialEnd.DISK and len(others) == 2
+
+
+def test_memory_that_runs_out_in_the_function_is_told_apart(store: str) -> None:
+    def large(params: dict[str, Any], report: Report) -> float:
+        raise MemoryError
+
+    (trial,) = sweep(store, 60.0, max_trials=1).run(large).trials
+    assert (trial.end, trial.reason) == (TrialEnd.OUT_OF_MEMORY, "MemoryError")
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,12 @@ print('{"score": %d}' % (10 * len(sys.argv) + len(files)))
         ),
         ("raise SystemExit('no such level')", {}, TrialEnd.USER_ERROR, "exited with code 1: no such level"),
         ("raise MemoryError('1 GiB')", {}, TrialEnd.OUT_OF_MEMORY, "exited with code 1: MemoryError: 1 GiB"),
-        ("raise OSError(28, 'No space left on device')", {}, TrialEnd.DISK, "exited with code 1: OSError: [Errno 28]"),
+        (
+            "raise OSError(28, 'No space left on device')",
+            {},
+            TrialEnd.DISK,
+            "exited with code 1: OSError: [Errno 28] No space left on device; free some space",
+        ),
         ("import os; os.kill(os.getpid(), 11)", {}, TrialEnd.CRASHED, "killed by SIGSEGV"),
         ("import os; os.kill(os.getpid(), 40)", {}, TrialEnd.CRASHED, "killed by signal 40"),  # it has no name
         ("import os; os.kill(os.getpid(), 15)", {}, TrialEnd.INTERRUPTED, "preempted: SIGTERM from outside ended it"),

@@ -1,6 +1,5 @@
 """How a command has ended by itself: what its exit code and its last words say of the trial."""
 
-import re
 import signal
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from protein.direction import stored_score
 from protein.sweep.backends import messages
 from protein.sweep.backends.command_reports import CommandReports
+from protein.sweep.backends.shortage import FREE, shortage
 from protein.sweep.commands import reports
 from protein.sweep.commands.files import FileReader
 from protein.sweep.commands.settings import CommandSettings
@@ -15,8 +15,6 @@ from protein.types import MAX_SCORE, PREEMPTED, Direction, TrialEnd, is_score
 
 MAX_WORDS = 200  # characters of a command's last words in a reason
 _OUTSIDE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # who sends these ends more than one trial
-_NO_MEMORY = re.compile(r"MemoryError|std::bad_alloc|out of memory", re.IGNORECASE)
-_NO_SPACE = re.compile(r"No space left on device|Errno 28|Disk quota exceeded")
 
 
 def own_end(
@@ -51,12 +49,8 @@ def own_end(
     if code < 0:
         return TrialEnd.CRASHED, f"{messages.crash(code)}{words}", None
     if code > 0:
-        end = TrialEnd.USER_ERROR
-        if _NO_MEMORY.search(words):
-            end = TrialEnd.OUT_OF_MEMORY
-        elif _NO_SPACE.search(words):
-            end = TrialEnd.DISK
-        return end, f"exited with code {code}{words}", None
+        end = shortage(words) or TrialEnd.USER_ERROR
+        return end, f"exited with code {code}{words}{FREE if end is TrialEnd.DISK else ''}", None
     said = heard.result or heard.said
     if said is None:
         end = TrialEnd.CRASHED if others_reported else TrialEnd.MISTAKE

@@ -26,6 +26,7 @@ from protein.ports import Finished, Job, TrialProgress
 from protein.sweep import continuing
 from protein.sweep.backends import folders
 from protein.sweep.backends.messages import MAX_STEPS
+from protein.sweep.backends.shortage import FREE, shortage
 from protein.sweep.backends.told_cost import ToldCost
 from protein.types import (
     MAX_COST_SECONDS,
@@ -273,8 +274,9 @@ def _try(
         )  # a function may raise it itself
         return end, reason, report.last_score if end.state is TrialState.PRUNED else None, ()
     except (Exception, SystemExit) as error:  # what the user's function raises is the result of that trial
-        end = TrialEnd.DIVERGED if error is report.not_finite else TrialEnd.USER_ERROR
-        reason = _one_line(f"{type(error).__name__}: {error}")
+        reason = _one_line(f"{type(error).__name__}: {error}").removesuffix(":")
+        end = TrialEnd.DIVERGED if error is report.not_finite else shortage(reason) or TrialEnd.USER_ERROR
+        reason += FREE if end is TrialEnd.DISK else ""
         artifacts = _write_log(job.directory)
         if isinstance(error, UsageError) or reason.startswith(_WRONG_REPORT):
             end = TrialEnd.MISTAKE

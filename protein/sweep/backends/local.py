@@ -35,6 +35,7 @@ _ENDS = {
     "disk": TrialEnd.DISK,
     "memory": TrialEnd.OUT_OF_MEMORY,
     "process": TrialEnd.CRASHED,
+    "environment": TrialEnd.USER_ERROR,
 }
 
 
