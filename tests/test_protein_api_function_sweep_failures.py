@@ -2,14 +2,20 @@
 
 import asyncio
 import math
+import os
 import re
+import signal
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from function_sweeping import SPACE, START, loss, sweep, train, why_ended
+from patience import PATIENCE_SECONDS
 
 from protein import Float, Integer, Report, Space, Sweep
+from protein.api import function_sweep
+from protein.api.function_sweep_result import result_of
 from protein.errors import StoreError, TrialFailed, UsageError
 from protein.storage.store import SqlStore
 from protein.sweep.backends.function import Train
@@ -183,6 +189,28 @@ def test_a_cancellation_passes_through_and_the_sweep_is_resumed_in_the_same_proc
         (START, TrialState.FAILED, "interrupted"),
         (START, TrialState.COMPLETE, ""),
     ]
+
+
+def test_one_more_ctrl_c_at_the_end_costs_no_results(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = threading.Event()
+    theirs = result_of
+
+    def interrupted(*_: object) -> None:
+        told.set()
+        raise KeyboardInterrupt
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert told.wait(PATIENCE_SECONDS)
+        return theirs(*args, **kwargs)
+
+    monkeypatch.setattr(function_sweep, "result_of", slow)
+    before = signal.signal(signal.SIGINT, interrupted)
+    try:
+        result = sweep(store, 60.0, max_trials=2).run(train)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert len(result.trials) == 2 and result.best is not None
 
 
 def test_an_error_of_the_store_leaves_no_trial_running(store: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -214,6 +214,8 @@ class Sweep:
             )
             failure: list[BaseException] = []
             ended: list[SweepStatus] = []
+            results: list[SweepResult] = []
+            finished = threading.Event()
 
             def loop() -> None:
                 try:
@@ -234,20 +236,29 @@ class Sweep:
                     failure.append(error)
                 finally:
                     backend.close()
+                try:  # here, so that one more Ctrl-C does not cost the results of a sweep that has ended
+                    if ended and not ended[0].trouble:
+                        trials = store.trials(sweep.id)
+                        results.append(result_of(sweep, trials, self._direction, ended=ended[0], store=self._store))
+                except BaseException as error:
+                    failure.append(error)
+                finally:
+                    finished.set()
 
             thread = threading.Thread(target=loop, name="protein-sweep", daemon=True)
             thread.start()
             backend.serve(stop)
-            while thread.is_alive():
+            # Not `is_alive`: after a KeyboardInterrupt within `join`, Python 3.11 takes a running thread for ended.
+            while not finished.is_set():
                 try:
-                    thread.join()
+                    finished.wait()
                 except KeyboardInterrupt:  # once more, while the last facts are stored
                     stop.set()
             for error in failure:
                 raise error
             if ended[0].trouble:
                 raise TrialFailed(ended[0].ended)
-            result = result_of(sweep, store.trials(sweep.id), self._direction, ended=ended[0], store=self._store)
+        (result,) = results
         watcher.conclude(result, self._store)
         return result
 
