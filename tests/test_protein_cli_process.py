@@ -243,22 +243,26 @@ def test_a_budget_smaller_than_one_trial_is_refused_with_the_numbers(folder: Pat
     )
 
 
-def test_a_runs_config_file_can_be_given_back(folder: Path) -> None:
-    line = "sweep --env pong --config small.toml --max-trials 2"
-    run(line)
+def test_a_runs_config_file_can_be_given_back(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(line: str) -> str:
+        """Runs the command in this process, where torch is imported and the server of trials runs."""
+        assert main(shlex.split(line)) == 0
+        return capsys.readouterr().out
+
+    run("sweep --env pong --config small.toml --max-trials 2")
     trial = json.loads((folder / "runs" / "pong" / "0001" / "config.json").read_text())
     trained = run("train --config runs/pong/0001/config.json")
-    assert f"training pong for {trial['train']['total_timesteps']:,} steps" in trained.stdout
+    assert f"training pong for {trial['train']['total_timesteps']:,} steps" in trained
     [own] = folder.glob("runs/train/pong-*/config.json")
     assert json.loads(own.read_text()) == trial
-    played = [json.loads(run(f"show --trial {n} --json").stdout)["score"] for n in (1,)]
-    assert f"score {played[0]:.2f} (" in trained.stdout  # the same run, so the same score
+    played = json.loads(run("show --trial 1 --json"))["score"]
+    assert f"score {played:.2f} (" in trained  # the same run, so the same score
 
     ranges = "--train.threads 1 --max-trials 1"
     for number, file in enumerate((own.relative_to(folder), "best.toml")):
         if file == "best.toml":
             run("best pong --write best.toml")
-            best = json.loads(run("best pong --json").stdout)["number"]
+            best = json.loads(run("best pong --json"))["number"]
             ran = flatten(json.loads((folder / "runs" / "pong" / f"{best:04d}" / "config.json").read_text()))
             written = load("pong", config_file=folder / "best.toml").values()
             # The threads and the cap of a trial are the sweep's share for it, and no part of its config. Nor is how
@@ -267,8 +271,8 @@ def test_a_runs_config_file_can_be_given_back(folder: Path) -> None:
             assert differing <= {"train.threads", "train.max_seconds", "train.checkpoint_seconds"}
             assert ran.keys() == written.keys()
         again = run(f"sweep --config {file} --name again-{number} {ranges}")
-        assert re.match(rf"sweep 'again-{number}': 1\d values are searched, no budget set\n", again.stdout)
-        first = json.loads(run(f"show again-{number} --trial 0 --json").stdout)
+        assert re.match(rf"sweep 'again-{number}': 1\d values are searched, no budget set\n", again)
+        first = json.loads(run(f"show again-{number} --trial 0 --json"))
         wanted = flatten(trial) if number == 0 else load("pong", config_file=folder / "best.toml").values()
         for name, value in first["params"].items():
             assert value == wanted[name], name
