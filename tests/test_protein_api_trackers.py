@@ -296,6 +296,7 @@ class TestExporter:
             pass
 
 
+@pytest.mark.slow
 def test_a_real_server_of_mlflow_holds_what_the_store_holds(tmp_path: Path) -> None:
     from contracts.test_trackers import check, environment, require, scenario
 

@@ -35,6 +35,7 @@ def test_doctor_finds_this_machine_in_order(folder: Path, run: Run) -> None:
     assert list(folder.iterdir()) == []  # what it tried, it took away
 
 
+@pytest.mark.slow
 def test_doctor_calibrates_this_machine_and_lists_it(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibration, "MAX_SECONDS", 0.01)  # two rounds
     lines = [line for line in run("doctor --calibrate --workers 2 --device cpu").splitlines() if "speed " in line]
@@ -46,6 +47,7 @@ def test_doctor_calibrates_this_machine_and_lists_it(folder: Path, run: Run, mon
     assert run.error("doctor --workers 0") == "--workers 0 is below the limit of 1; use 1 or more"
 
 
+@pytest.mark.slow
 def test_a_sweep_beside_a_known_machine_is_in_its_seconds(
     folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,6 +115,7 @@ def test_what_cannot_be_resumed_is_one_line(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "garbage"]
 
 
+@pytest.mark.slow
 def test_a_sweep_is_watched_cancelled_killed_and_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

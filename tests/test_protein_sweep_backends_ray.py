@@ -82,6 +82,7 @@ def wait_for_slots(backend: RayBackend, count: int) -> None:
         backend.poll(0.2)
 
 
+@pytest.mark.slow
 def test_a_dead_nodes_trial_is_preempted_and_goes_on_on_a_node_that_joins(
     ray_cluster: RayCluster, start: Start, tmp_path: Path
 ) -> None:

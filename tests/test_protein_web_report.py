@@ -251,6 +251,7 @@ def test_the_report_holds_no_path_and_no_other_sweep(written: tuple[str, Path]) 
     assert "pong" in text
 
 
+@pytest.mark.slow
 def test_a_report_of_two_hundred_trials_fits_into_a_mail(folder: Path, run: Run) -> None:
     url = "sqlite:///runs/protein.db"
     (folder / "runs").mkdir()
