@@ -60,9 +60,8 @@ void sample(py::handle logits, py::handle uniform, py::handle actions, py::handl
     split(batch[0], 65536 / (a.actions + 1), [&](size_t b, size_t e, size_t) { kernels->sample(a, b, e); });
 }
 
-void ppo_gradient(py::handle output, py::handle actions, py::handle logprobs, py::handle advantages,
-                  py::handle returns, py::handle weights, py::handle gradient, float count, float clip, float value,
-                  float entropy) {
+void ppo_gradient(py::handle output, py::handle actions, py::handle logprobs, py::handle advantages, py::handle returns,
+                  py::handle weights, py::handle gradient, float count, float clip, float value, float entropy) {
     const Tensor of_output(output, "output");
     const auto shape = of_output.shape<2>();
     const std::array<size_t, 1> batch{shape[1]};
