@@ -29,6 +29,17 @@ def test_a_sweep_from_before_a_setting_existed_has_its_default() -> None:
     assert found == ["train.decay_fraction = 0.2 (now 0.5)"]
 
 
+def test_a_sweep_from_before_a_setting_was_removed_is_the_same_where_that_changed_nothing() -> None:
+    new = spec(RunConfig().to_dict())
+
+    def older(**gone: Any) -> SweepSpec:
+        return dataclasses.replace(new, config={**new.config, "train": {**new.config["train"], **gone}})
+
+    neutral = {"advantage": "gae", "rho_clip": 1.0, "c_clip": 1.0, "vf_clip_coef": 0.0, "prio_alpha": 0.0}
+    assert differences(older(**neutral), new) == []
+    assert differences(older(advantage="vtrace"), new) == ["train.advantage = vtrace (now none)"]
+
+
 def test_choices_of_other_types_are_another_definition() -> None:
     old, new = (spec({"own": {}}, Categorical("x", [one, "a"])) for one in (1, True))
     assert differences(old, old) == []

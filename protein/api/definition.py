@@ -13,6 +13,8 @@ from protein.space.parameters import Categorical, Parameter
 from protein.sweep.commands.settings import SECTION
 from protein.sweep.job import runs_trainer
 from protein.trainer import kinds
+from protein.trainer.config_reading import is_retired
+from protein.trainer.errors import ConfigError as RunConfigError
 from protein.types import SweepRecord, SweepSpec
 
 NAME_LENGTH = 64
@@ -128,8 +130,18 @@ def _values(spec: SweepSpec) -> dict[str, Any]:
     command = config.get(SECTION, {})
     found |= {_FLAGS.get(key, key): value for key, value in command.items() if key != "fixed"}
     found |= {name: value for name, value in space.fixed.items() if name not in found}
+    if runs_trainer(config):
+        found = {name: value for name, value in found.items() if not _changed_nothing(name, value)}
     found |= {parameter.name: _swept(parameter, found.get(parameter.name)) for parameter in space.parameters}
     return found | {"constraints": list(space.constraints), "cost_parameter": space.cost_parameter}
+
+
+def _changed_nothing(name: str, value: Any) -> bool:
+    """Whether a setting is gone, and was at the value with which it changed nothing."""
+    try:
+        return is_retired(name, value)
+    except RunConfigError:
+        return False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
