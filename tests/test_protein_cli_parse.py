@@ -77,6 +77,10 @@ MISTAKES = [
     ("sweep --evn pong", "unknown flag '--evn'; did you mean '--env'?"),
     ("sweep --train.lerning-rate 3", "unknown flag '--train.lerning-rate'; did you mean '--train.learning-rate'?"),
     ("sweep --train.lerning_rate=3", "unknown flag '--train.lerning_rate'; did you mean '--train.learning-rate'?"),
+    (
+        "train --train.vf-clip-coef 0.2",  # of an earlier version; `--train.clip-coef` is something else
+        "'--train.vf-clip-coef' is not supported any more: it paid in no environment (docs/options.md); leave it out",
+    ),
     ("sweep --zzz", "unknown flag '--zzz'; see protein sweep --help"),
     ("ls", "unknown command 'ls'; did you mean 'status'?"),
     ("remove pong", "unknown command 'remove'; did you mean 'rm'?"),

@@ -22,7 +22,7 @@ Config = TypeVar("Config")
 RANGE_KEYS = frozenset({"value", "min", "max", "scale", "choices"})  # the keys of a value that carries a sweep's range
 _ARTICLE = {bool: "true or false", int: "an int", float: "a number", str: "a string"}
 # Settings of earlier versions, and the value with which they changed nothing; None: whatever their value is.
-_RETIRED: dict[str, object] = {
+RETIRED: dict[str, object] = {
     "train.prio_alpha": 0.0,
     "train.prio_beta": None,  # counted only beside a prio_alpha above 0
     "train.advantage": "gae",
@@ -62,9 +62,9 @@ def is_retired(name: str, value: object) -> bool:
     Raises:
         ConfigError: it is one, and it would have changed the run.
     """
-    if name not in _RETIRED:
+    if name not in RETIRED:
         return False
-    neutral = _RETIRED[name]
+    neutral = RETIRED[name]
     if neutral is not None and value != neutral:
         raise ConfigError(
             f"{name} = {value!r} is not supported any more: it paid in no environment (docs/options.md); leave it out"

@@ -56,12 +56,13 @@ def run(command: Command) -> int:
         running = known[sweep.id].running
         gone = set(dead_owners(running.values()))
         if interrupted := [number for number, owner in running.items() if owner in gone]:
-            numbers = ", ".join(map(str, interrupted))
-            line = f"trial {numbers} of '{sweep.spec.name}' was interrupted: its process is gone"
+            which, one = _named(interrupted), len(interrupted) == 1
+            state = "was interrupted: its process is gone" if one else "were interrupted: their processes are gone"
+            line = f"{which} of '{sweep.spec.name}' {state}"
             console.print(Text(line, style="yellow"), soft_wrap=True)
         if waiting := known[sweep.id].waiting:
-            numbers = ", ".join(map(str, waiting))
-            line = f"trial {numbers} of '{sweep.spec.name}' waits: it is taken up again when the sweep runs"
+            state = "waits: it is" if len(waiting) == 1 else "wait: they are"
+            line = f"{_named(waiting)} of '{sweep.spec.name}' {state} taken up again when the sweep runs"
             console.print(Text(line, style="yellow"), soft_wrap=True)
     for sweep in sweeps:
         for line in sweep_state.lines(sweep, now[sweep.id], num_running=len(known[sweep.id].running)):
@@ -70,6 +71,11 @@ def run(command: Command) -> int:
     if details is not None:
         _print_details(console, sweeps[0], far[0][1], details, arguments.store)
     return 0
+
+
+def _named(numbers: Sequence[int]) -> str:
+    """Returns trials for a message: "trial 3", or "trials 3, 4, 7"."""
+    return f"trial{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
 
 
 def _progress(store: Store, sweep: SweepRecord, known: SweepSummary) -> data.Progress:

@@ -29,7 +29,7 @@ from protein.view.scatter import LEGEND_EXPECTED, scatter
 
 PLOT_HEIGHT = 16
 MAX_PLOT_WIDTH = 110
-_MIN_WALL_SECONDS = 1.0  # the engine's share of less is noise
+_MIN_WALL_SECONDS = 10.0  # the engine's share of less says little
 _MIN_GROWTH = 1.5  # a larger budget is at least this many times what was spent
 
 
