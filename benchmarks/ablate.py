@@ -96,7 +96,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-BASE = {"policy.value_bins": 0, "train.normalize_advantages": True}
+BASE = {"policy.value_bins": 0, "train.normalize_advantages": True, "train.normalize_observations": "auto"}
 
 
 def sides(name: str) -> dict[str, dict[str, Any]]:
