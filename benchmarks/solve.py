@@ -58,7 +58,7 @@ def draw(runs: list[dict[str, Any]]) -> None:
         for run in (run for run in runs if run["environment"] == name):
             panel.plot([p[1] for p in run["curve"]], [p[2] for p in run["curve"]], color="#0072b2", alpha=0.6, lw=1)
         panel.axhline(run["target"], color="#d55e00", ls="--", lw=1)
-        panel.set_title(f"{name} (dashed: {run['target']:g})", fontsize=9)
+        panel.set_title(f"{name}: goal {run['target']:g}", fontsize=8)  # the dashed line
         panel.tick_params(labelsize=7)
     for panel in axes.flat[len(names) :]:
         panel.axis("off")
