@@ -291,3 +291,17 @@ def test_a_backward_pass_from_a_gradient_is_torchs_own() -> None:
     assert ours.grad is not None and theirs.grad is not None and ours.grad.equal(theirs.grad)
     with pytest.raises(RuntimeError, match="shape"):
         kernels.backward_from(inputs @ ours, by_output.t())
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4, 12])
+def test_bytes_of_images_become_numbers_with_channels_last(channels: int, threads: None) -> None:
+    """Bit for bit as torch computes it, for any number of images and threads."""
+    for count, height, width in ((0, 3, 5), (1, 7, 3), (40, 210, 160)):
+        drawn = torch.randint(0, 256, (count, channels, height, width), dtype=torch.uint8)
+        read = kernels.channels_last(drawn, 1 / 200)
+        assert read.is_contiguous(memory_format=torch.channels_last)
+        assert torch.equal(read, drawn.float() * (1 / 200))
+    turned = drawn.transpose(2, 3)
+    assert torch.equal(kernels.channels_last(turned, 1.0), turned.float())
+    with pytest.raises(ValueError, match=r"out must be a contiguous torch\.float32 CPU tensor of shape \(1, 2, 2, 3\)"):
+        _native.channels_last(torch.zeros(1, 3, 2, 2, dtype=torch.uint8), torch.zeros(1, 3, 2, 2), 1.0)

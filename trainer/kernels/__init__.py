@@ -21,7 +21,7 @@ from .recurrent import (
     mingru_sequence,
     mingru_sequence_by_torch,
 )
-from .tensors import is_native, numbers
+from .tensors import channels_last, is_native, numbers
 
 __all__ = [
     "Backward",
@@ -31,6 +31,7 @@ __all__ = [
     "attention",
     "attention_by_torch",
     "backward_from",
+    "channels_last",
     "get_threads",
     "instruction_set",
     "is_native",

@@ -33,6 +33,7 @@ def ppo_gradient(
     value: float,
     entropy: float,
 ) -> None: ...
+def channels_last(images: Tensor, out: Tensor, scale: float) -> None: ...
 def lstm_forward(
     inputs: Tensor,
     w_ih: Tensor,

@@ -27,7 +27,18 @@ from torch import nn
 from ...envs_c import EnvSpec
 from ..config import PolicyConfig
 from ..errors import ConfigError
-from ..kernels import Backward, LstmPolicy, backward_from, is_native, linear, lstm_policy, mlp, mlp_vjp, numbers
+from ..kernels import (
+    Backward,
+    LstmPolicy,
+    backward_from,
+    channels_last,
+    is_native,
+    linear,
+    lstm_policy,
+    mlp,
+    mlp_vjp,
+    numbers,
+)
 from .distribution import Gaussian, distribution_of
 from .own import OwnNetwork
 from .recurrence import LSTM, MinGRU
@@ -104,7 +115,7 @@ class CNN(nn.Module):
         hidden = observations.view(-1, *self._shape)
         # An update in float32 takes .6 of the time with channels last.
         last = self._large and not self._half and hidden.device.type == "cpu"
-        hidden = numbers(hidden, self._byte_scale, torch.channels_last if last else torch.preserve_format)
+        hidden = (channels_last if last else numbers)(hidden, self._byte_scale)
         with torch.autocast(hidden.device.type, torch.bfloat16) if self._half else contextlib.nullcontext():
             for layer in self._convolutions:
                 hidden = torch.relu_(layer(hidden))

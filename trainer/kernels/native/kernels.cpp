@@ -6,6 +6,7 @@
 #include "advantages.hpp"
 #include "attention.hpp"
 #include "categorical.hpp"
+#include "images.hpp"
 #include "linear.hpp"
 #include "mlp.hpp"
 #include "recurrent.hpp"
@@ -32,6 +33,7 @@ const Kernels PROTEIN_TABLE(PROTEIN_ISA) = {
     PROTEIN_ISA::advantages,
     PROTEIN_ISA::sample,
     PROTEIN_ISA::ppo_gradient,
+    PROTEIN_ISA::channels_last,
     PROTEIN_ISA::padded,
     PROTEIN_ISA::packed_floats,
     PROTEIN_ISA::pack_matrix,

@@ -43,6 +43,14 @@ struct PpoArguments {
     float clip, value, entropy;
 };
 
+// images.hpp; each byte counts `scale`.
+struct ImagesArguments {
+    const std::byte *bytes;  // `images x channels x pixels`
+    float *numbers;          // `images x pixels x channels`
+    size_t channels, pixels;
+    float scale;
+};
+
 // recurrent.hpp; `T x agents x ...`; states `agents x 2H`, h and c side by side. The forward pass writes hidden and, if
 // given, `after` (the state after the last step, which may be `state`), `gates` (after their functions) and `cells`.
 // The backward pass reads all of these but `after`, and by_hidden, and writes by_x, if given. `packed` holds the
@@ -140,6 +148,7 @@ struct Kernels {
     void (*advantages)(const AdvantagesArguments, size_t begin, size_t end);
     void (*sample)(const SampleArguments, size_t begin, size_t end);
     void (*ppo_gradient)(const PpoArguments, size_t begin, size_t end);
+    void (*channels_last)(const ImagesArguments, size_t begin, size_t end);
     size_t (*padded)(size_t columns);
     size_t (*packed_floats)(size_t depth, size_t columns);
     // B(k, j) = at[k * row + j * column].

@@ -85,6 +85,20 @@ void ppo_gradient(py::handle output, py::handle actions, py::handle logprobs, py
     split(batch[0], 65536 / (a.actions + 1), [&](size_t b, size_t e, size_t) { kernels->ppo_gradient(a, b, e); });
 }
 
+void channels_last(py::handle images, py::handle out, float scale) {
+    const Tensor of_images(images, "images");
+    const auto shape = of_images.shape<4>();
+    const auto [count, channels, height, width] = shape;
+    const ImagesArguments a{of_images.contiguous<std::byte>(shape),
+                            Tensor(out, "out").contiguous<float>(std::array<size_t, 4>{count, height, width, channels}),
+                            channels, height * width, scale};
+    const Released released;
+    const size_t part = (count + chunks - 1) / chunks;
+    // Reading, converting and writing a number takes about as long as 16 products.
+    run(part ? (count + part - 1) / part : 0, worth_threads(16 * count * channels * a.pixels),
+        [&](size_t chunk) { kernels->channels_last(a, chunk * part, std::min(count, chunk * part + part)); });
+}
+
 LstmWeights lstm_weights(py::handle w_ih, py::handle w_hh, py::handle bias) {
     const Tensor of_w_ih(w_ih, "w_ih");
     const auto shape = of_w_ih.shape<2>();
@@ -384,6 +398,7 @@ PYBIND11_MODULE(_native, m) {
     m.def("advantages", &advantages);
     m.def("sample", &sample);
     m.def("ppo_gradient", &ppo_gradient);
+    m.def("channels_last", &channels_last);
     m.def("lstm_forward", &lstm_forward_);
     m.def("lstm_backward", &lstm_backward_);
     m.def("mingru_forward", &mingru_forward);
