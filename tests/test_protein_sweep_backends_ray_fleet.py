@@ -52,6 +52,11 @@ def test_a_node_that_cannot_start_a_trial_rests(tmp_path: Path, monkeypatch: pyt
     assert fleet._room == {"a": 0, "b": 1}
     fleet._tell()
     assert sent.messages[-1] == Slots(number=1)
+    monkeypatch.setattr(Fleet, "_is_gone", lambda self, node: node == "a")  # and Ray goes on to list it as alive
+    now[0] += ray_fleet.REST_SECONDS
+    fleet._count_room()
+    assert fleet._room == {"a": 0, "b": 1}
+    monkeypatch.setattr(Fleet, "_is_gone", lambda self, node: False)
     now[0] += ray_fleet.REST_SECONDS
     fleet._count_room()
     assert fleet._room == {"a": 1, "b": 1}

@@ -7,6 +7,7 @@ trials. The node is chosen here, so that it is known which one died. All this ru
 import contextlib
 import dataclasses
 import importlib.metadata
+import math
 import os
 import queue
 import socket
@@ -201,12 +202,12 @@ class Fleet:
         host, cause = self._names[slot.node], ray_cluster.in_one_line(getattr(error, "cause", None) or error)
         if self._is_gone(slot.node):
             why = f"node {host} died"
+            self._rest(slot.node)  # Ray may go on to list it as alive
         elif isinstance(error, RayActorError):
             why = f"the worker process on node {host} died: {cause}"
         else:
             why = f"node {host} cannot run it: {cause}"
-            self._rests[slot.node] = time.monotonic() + REST_SECONDS
-            self._room.pop(slot.node, None)
+            self._rest(slot.node)
             self._send(Note(text=f"node {host} gets no trial for {REST_SECONDS:.0f} s: {cause}"))
         with contextlib.suppress(RayError, ValueError):  # it may live, and only not be reached: nobody waits for it now
             ray.kill(slot.actor)
@@ -220,6 +221,11 @@ class Fleet:
             )
             self._send(Finished(trial=slot.trial, outcome=outcome))
         self._tell()
+
+    def _rest(self, node: str) -> None:
+        """Places no trial on a node for a while."""
+        self._rests[node] = time.monotonic() + REST_SECONDS
+        self._room.pop(node, None)
 
     def _is_gone(self, node: str) -> bool:
         """Whether a node's daemon has ended. Ray itself may take half a minute longer to say so."""
@@ -262,9 +268,12 @@ class Fleet:
     def _count_room(self) -> None:
         free = ray._private.state.available_resources_per_node()
         for node in self._hosts:
+            if time.monotonic() >= self._rests.get(node, math.inf):
+                del self._rests[node]
+                if self._is_gone(node):
+                    self._rest(node)
             counts = [free.get(node, {}).get(name, 0.0) / amount for name, amount in self._needs.by_name().items()]
-            rests = time.monotonic() < self._rests.get(node, 0.0)
-            self._room[node] = 0 if rests else int(min(counts) + 1e-6)
+            self._room[node] = 0 if node in self._rests else int(min(counts) + 1e-6)
 
     def _require_a_node(self, alive: Mapping[str, Mapping[str, Any]], fit: set[str]) -> None:
         """Waits until a node has answered, and a moment for others. Raises `UsageError` unless one can run trials."""
