@@ -30,6 +30,7 @@ RETIRED: dict[str, object] = {
     "train.c_clip": 1.0,
     "train.vf_clip_coef": 0.0,
 }
+GONE = "is not supported any more: it paid in no environment (docs/options.md); leave it out"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,9 +67,7 @@ def is_retired(name: str, value: object) -> bool:
         return False
     neutral = RETIRED[name]
     if neutral is not None and value != neutral:
-        raise ConfigError(
-            f"{name} = {value!r} is not supported any more: it paid in no environment (docs/options.md); leave it out"
-        )
+        raise ConfigError(f"{name} = {value!r} {GONE}")
     return True
 
 

@@ -26,7 +26,7 @@ from protein.config.layers import Layers, Setting, read_config_file
 from protein.config.resolve import load
 from protein.errors import ProteinError, UsageError
 from protein.spelling import nearest
-from protein.trainer.config_reading import RETIRED
+from protein.trainer.config_reading import GONE, RETIRED
 from protein.trainer.kinds import KINDS, LANGUAGE, PPO, Kind, kind_of, kind_of_flags, kind_of_subject
 
 
@@ -225,7 +225,7 @@ def _unknown(word: str, words: Sequence[str], kind: type) -> str:
     if command in _WITH_VALUES:
         name, run = given.removeprefix("--").replace("-", "_"), _kind(words)
         if name in RETIRED:
-            return f"'{given}' is not supported any more: it paid in no environment (docs/options.md); leave it out"
+            return f"'{given}' {GONE}"
         for other in KINDS:
             if name in other.names and name not in run.names:
                 return f"'{given}' is a setting of a {other.name} run, and this is a {run.name} run; leave it out"

@@ -33,7 +33,7 @@ SETTLE_SECONDS = 3.0  # after which Ray's figures of free resources count a new 
 NODE_SECONDS = 600.0  # within which a node must answer what it is: it starts a process, and may calibrate itself
 SLOW_SECONDS = 60.0  # after which a person is told that no node has answered yet
 OTHERS_SECONDS = 5.0  # for further nodes to answer, once one can run trials
-REST_SECONDS = 60.0  # for which a node that could not start a trial gets none: its disk may be full for a while
+REST_SECONDS = 60.0  # for which a node that died or could not start a trial gets none: its disk may be full
 CLOSE_SECONDS = 5.0  # for slots to end in order
 
 
@@ -228,7 +228,7 @@ class Fleet:
         self._room.pop(node, None)
 
     def _is_gone(self, node: str) -> bool:
-        """Whether a node's daemon has ended. Ray itself may take half a minute longer to say so."""
+        """Whether a node's daemon has ended. Ray itself may take minutes to say so."""
         known = next((one for one in ray.nodes() if one["NodeID"] == node and one["Alive"]), None)
         if known is None:
             return True
