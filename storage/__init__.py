@@ -34,7 +34,7 @@ def open_store(url: str, *, create: bool = True) -> Store:
     Args:
         url: a path, `sqlite:///relative/path`, `sqlite:////absolute/path` or `postgresql+psycopg://...`.
         create: whether there may be none yet. Commands that only read say no: then nothing is made where nothing is,
-            and no database becomes a store that was none.
+            and no database becomes a store that was none. A file that can only be read will do for them.
 
     Raises:
         StoreError: it cannot be opened, is not a store of ours, or a newer version wrote it; or there is none yet.
@@ -46,7 +46,7 @@ def open_store(url: str, *, create: bool = True) -> Store:
 
     if not create:
         require_store(url)
-    return SqlStore(url)
+    return SqlStore(url, to_write=create)
 
 
 def open_whole_store(url: str, *, create: bool = True) -> "WholeStore":
@@ -55,7 +55,7 @@ def open_whole_store(url: str, *, create: bool = True) -> "WholeStore":
 
     if not create:
         require_store(url)
-    return WholeStore(url)
+    return WholeStore(url, to_write=create)
 
 
 def require_store(url: str) -> None:

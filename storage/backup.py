@@ -10,7 +10,15 @@ from sqlalchemy.exc import DBAPIError
 from protein import files
 from protein.errors import StoreError, remedy
 
-from .engine import BUSY_SECONDS, create_engine, explain, parse_url, shown_url
+from .engine import (
+    BUSY_SECONDS,
+    can_only_be_read,
+    connect_to_read,
+    create_reading_engine,
+    explain,
+    parse_url,
+    shown_url,
+)
 from .existing import require_store
 from .upgrade import HEAD, version_of
 
@@ -28,7 +36,7 @@ def versions(url: str) -> tuple[str, str]:
     parsed = parse_url(url)
     sqlite = parsed.get_backend_name() == "sqlite"
     shown = str(parsed.database) if sqlite else shown_url(parsed)
-    engine = create_engine(parsed)
+    engine = create_reading_engine(parsed)
     try:
         with engine.connect() as connection:
             return version_of(connection, shown) or "", HEAD
@@ -55,7 +63,7 @@ def _copy_file(source: Path, target: Path) -> None:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with (
-            closing(sqlite3.connect(source, timeout=BUSY_SECONDS)) as old,
+            closing(_connect(source)) as old,
             closing(sqlite3.connect(unfinished)) as new,
         ):
             old.backup(new, pages=_PAGES)
@@ -80,3 +88,7 @@ def _copy_file(source: Path, target: Path) -> None:
         ):
             with suppress(OSError):
                 path.unlink(missing_ok=True)
+
+
+def _connect(source: Path) -> sqlite3.Connection:
+    return connect_to_read(source) if can_only_be_read(source) else sqlite3.connect(source, timeout=BUSY_SECONDS)

@@ -12,7 +12,17 @@ from sqlalchemy.orm import Session
 
 from protein.errors import StoreError
 
-from .engine import WRITE, check_file, create_engine, explain, parse_url, set_write_ahead_log, shown_url
+from .engine import (
+    WRITE,
+    can_only_be_read,
+    check_file,
+    create_engine,
+    create_reading_engine,
+    explain,
+    parse_url,
+    set_write_ahead_log,
+    shown_url,
+)
 from .tables import Utc
 from .upgrade import bring_up_to_date
 
@@ -24,13 +34,19 @@ class Database:
         StoreError: it cannot be opened.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, to_write: bool = True) -> None:
+        """Args:
+        url: of the database.
+        to_write: whether it is no use unless it can be written. Otherwise a file may be one that can only be read:
+            then whatever writes is refused.
+        """
         self._url = parse_url(url)
         self._sqlite = self._url.get_backend_name() == "sqlite"
         self._shown = str(self._url.database) if self._sqlite else shown_url(self._url)
-        if self._sqlite:
+        read_only = self._sqlite and not to_write and can_only_be_read(Path(str(self._url.database)))
+        if self._sqlite and not read_only:
             check_file(Path(str(self._url.database)))
-        self._engine = create_engine(self._url)
+        self._engine = create_reading_engine(self._url) if read_only else create_engine(self._url)
         self._write_engine = self._engine.execution_options(**WRITE)
         self._at_once_engine = self._engine  # whose statements are transactions of their own; on servers alone
         self._read_engine = self._engine
@@ -40,7 +56,8 @@ class Database:
         try:
             with self._explained(), self._damage_explained():
                 bring_up_to_date(self._engine, self._shown)  # first: it may refuse, and must then have changed nothing
-                set_write_ahead_log(self._engine)
+                if not read_only:
+                    set_write_ahead_log(self._engine)
         except BaseException:
             self._engine.dispose()
             raise

@@ -11,6 +11,7 @@ import sqlite3
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import sqlalchemy
 from sqlalchemy import Connection, Engine, event
@@ -90,6 +91,35 @@ def check_file(path: Path) -> None:
     for place, what in ((path.parent, "folder (it holds the write-ahead log)"), (path, "file")):
         if place.exists() and not os.access(place, os.W_OK):
             raise StoreError(f"store {path}: no permission to write the {what} {place}; change that or give another")
+
+
+def can_only_be_read(path: Path) -> bool:
+    """Whether there is a file at `path`, and it or its folder, which holds the write-ahead log, may not be written."""
+    return path.is_file() and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK))
+
+
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """Connects to a SQLite file that may only be read, such as a colleague's store.
+
+    Where another user writes it, its log lies beside it and is read, too. Where there is no log, SQLite cannot make
+    one, so the file is opened as one that nobody changes.
+    """
+    unchanging = "" if path.with_name(path.name + "-wal").exists() else "&immutable=1"
+    return sqlite3.connect(f"file:{quote(str(path))}?mode=ro{unchanging}", uri=True, timeout=BUSY_SECONDS)
+
+
+def create_reading_engine(url: sqlalchemy.URL) -> Engine:
+    """Returns an engine to read with: as `create_engine`, but also for a SQLite file that may only be read."""
+    path = Path(str(url.database))
+    if url.get_backend_name() != "sqlite" or not can_only_be_read(path):
+        return create_engine(url)
+    # Each transaction has a connection of its own: another user may begin to write between two of them.
+    engine = sqlalchemy.create_engine(
+        "sqlite://", creator=functools.partial(connect_to_read, path), poolclass=sqlalchemy.NullPool
+    )
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
 
 
 def create_engine(url: sqlalchemy.URL) -> Engine:

@@ -61,10 +61,10 @@ _POINT = ("steps", "elapsed_seconds", "score", "metrics")  # the columns of a po
 class SqlStore(Database):
     """A store in a SQLite file or a PostgreSQL database; `storage.open_store` is the way to one."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, to_write: bool = True) -> None:
         # By sweep, and whether with curves: its first trials, all finished.
         self._finished: dict[tuple[int, bool], tuple[TrialRecord, ...]] = {}
-        super().__init__(url)
+        super().__init__(url, to_write=to_write)
 
     def create_sweep(self, spec: SweepSpec, max_cost_seconds: float | None) -> SweepRecord:
         if not 1 <= len(values.text("sweep name", spec.name)) <= MAX_NAME_LENGTH:

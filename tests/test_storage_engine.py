@@ -183,6 +183,51 @@ def test_without_permission_to_write(locked: str) -> None:
         folder.chmod(0o755)
 
 
+READ_AS_NOBODY = """
+import os, sys
+import storage.store  # while it can be read
+from protein.storage import open_store
+from protein.errors import StoreError
+if os.geteuid() == 0:
+    os.setgroups([]); os.setgid({nobody}); os.setuid({nobody})
+store = open_store(sys.argv[1], create=False)
+sweep = store.list_sweeps()[0]
+print(len(store.trials(sweep.id)), "trials")
+try:
+    store.cancel(sweep.id, [0])
+except StoreError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("somebody_writes", [False, True])
+def test_a_store_that_may_only_be_read(somebody_writes: bool) -> None:
+    with tempfile.TemporaryDirectory() as name:  # pytest's own folder is closed to other users
+        folder = Path(name)
+        path = folder / "x.db"
+        store = open_store(str(path))
+        sweep = new_sweep(store)
+        start(store, sweep)
+        if not somebody_writes:
+            store.close()  # which empties and removes the log
+        assert (folder / "x.db-wal").exists() == somebody_writes
+        before = {file: file.read_bytes() for file in folder.iterdir()}
+        folder.chmod(0o555)
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        command = [sys.executable, "-c", READ_AS_NOBODY.format(nobody=NOBODY), str(path)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environment, timeout=PATIENCE_SECONDS, check=False
+        )
+        folder.chmod(0o755)
+        assert done.stderr == ""
+        seen, refused = done.stdout.splitlines()
+        assert seen == "1 trials"
+        assert "no permission to write" in refused
+        assert set(folder.iterdir()) == set(before)
+        assert path.read_bytes() == before[path]
+        store.close()
+
+
 def test_a_disk_too_full_for_a_new_store(tmp_path: Path) -> None:
     path = tmp_path / "x.db"
     with largest_file(8192):
