@@ -41,6 +41,11 @@ SLOW_MACHINE = {
     "RAY_worker_register_timeout_seconds": "300",
     "RAY_worker_niceness": "0",  # 15 by default: where other programs run, a worker then gets next to nothing
 }
+# First on the path of all of Ray's processes here: without it, importing Ray takes 1.8 s instead of .5.
+QUICK_IMPORTS = str(Path(__file__).parent / "assets" / "quick_imports")
+if QUICK_IMPORTS not in sys.path:
+    sys.path.insert(0, QUICK_IMPORTS)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [QUICK_IMPORTS, os.environ.get("PYTHONPATH")]))
 
 
 def require_ray() -> None:
