@@ -16,7 +16,6 @@ from patience import PATIENCE_SECONDS
 
 from protein.errors import SpaceError
 from protein.space import Categorical, Float, Integer, Parameter, Space
-from protein.space.constraints import Constraint
 from protein.space.parameters import Scale
 
 MIXED = Space(
@@ -351,131 +350,6 @@ def test_a_fixed_cost_parameter_counts_as_none() -> None:
     space = Space([Float("a", 0.0, 1.0)], cost_parameter="steps", fixed={"steps": 100})
     assert space.cost_parameter is None
     assert space.cost_index is None
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "__import__('os').system('true')",
-        "a.__class__() <= 1",
-        "(lambda: 1)() == 1",
-        "[a for a in (1,)] == 1",
-        "a[0] <= 1",
-        "a ** 9 <= 1",
-        "a if a else a",
-        "a in (1, 2)",
-        "a is 1",
-        "f'{a}' == 'x'",
-        "a <= ",
-        "a + 1",
-        "a = 1",
-        "None == a",
-        "b'x' == a",
-        "1" * 3000,
-    ],
-)
-def test_anything_but_the_constraint_language_is_refused(text: str) -> None:
-    with pytest.raises(SpaceError, match="constraint"):
-        Constraint(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "values", "expected"),
-    [
-        ("0 < a <= 2", {"a": [0.0, 1.0, 2.0, 3.0]}, [False, True, True, False]),
-        ("a % 2 == 0 and not b", {"a": [2.0, 2.0, 3.0, 4.0], "b": [True, False, False, False]}, [0, 1, 0, 1]),
-        ("a // b >= 2 or a == -1", {"a": [5.0, 4.0, -1.0, 1.0], "b": [2.0, 0.0, 1.0, 1.0]}, [1, 0, 1, 0]),
-        ("a / b != 3", {"a": [3.0, 4.0, 0.0, 1.0], "b": [1.0, 1.0, 0.0, 0.0]}, [0, 1, 0, 0]),
-        ("+a - b * 2 > 0", {"a": [3.0, 1.0, 5.0, 2.0], "b": [1.0, 1.0, 2.0, 1.0]}, [1, 0, 1, 0]),
-    ],
-)
-def test_constraints_mean_what_python_means(text: str, values: dict[str, list[float]], expected: list[bool]) -> None:
-    """Where Python would divide by zero, the point is invalid."""
-    constraint = Constraint(text)
-    columns = {name: np.array(column) for name, column in values.items()}
-    assert constraint.satisfied(columns, 4).tolist() == [bool(e) for e in expected]
-
-
-@pytest.mark.parametrize(
-    ("text", "a", "b", "expected"),
-    [
-        ("not (a / b > 2)", 5, 0, False),
-        ("a > 3 or not a // b <= 2", 1, 0, False),
-        ("a > 3 or not a // b <= 2", 4, 0, True),
-        ("b == 0 or a / b < 2", 5, 0, True),
-        ("b != 0 and a % b == 1", 5, 0, False),
-        ("not (b != 0 and a % b == 1)", 5, 0, True),
-        ("not (a < 3 < a / b)", 5, 0, True),
-        ("not (a < 3 < a / b)", 2, 0, False),
-        ("not (0 / b == a)", 0, 0, False),
-    ],
-)
-def test_a_division_by_zero_makes_a_point_invalid_where_python_would_divide(
-    text: str, a: int, b: int, expected: bool
-) -> None:
-    space = Space([Integer("a", 0, 10), Integer("b", 0, 10)], constraints=[text])
-    assert space.is_valid({"a": a, "b": b}) is expected
-    assert space.valid(space.to_unit_many([{"a": a, "b": b}])).tolist() == [expected]
-
-
-@pytest.mark.parametrize("text", ["not (a * 1e308 * 1e308 < 1)", "not (a * 1e308 - a * 1e309 < 1)"])
-def test_arithmetic_that_is_not_finite_makes_a_point_invalid(text: str) -> None:
-    assert Constraint(text).satisfied({"a": np.array([0.0, 10.0])}, 2).tolist() == [False, False]
-    assert Constraint("a < 1 or " + text).satisfied({"a": np.array([0.0, 10.0])}, 2).tolist() == [True, False]
-
-
-def test_infinite_values_are_compared_as_python_compares_them() -> None:
-    values = {"a": np.array([2.0, math.inf]), "limit": np.asarray(math.inf)}
-    assert Constraint("a < limit").satisfied(values, 2).tolist() == [True, False]
-
-
-NUMBERS = st.sampled_from(["a", "b", "c", "0", "1", "2", "0.5", "True"])
-
-
-def _longer(parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    signs = st.sampled_from(["+", "-", "*", "/", "//", "%", "<", "<=", ">", ">=", "==", "!=", "and", "or"])
-    return st.one_of(
-        st.builds("({} {} {})".format, parts, signs, parts),
-        st.builds("({} {} {} {} {})".format, parts, st.sampled_from("<>"), parts, st.sampled_from("<>"), parts),
-        st.builds("(not {})".format, parts),
-        st.builds("(-{})".format, parts),
-    )
-
-
-@given(
-    text=st.builds("{} or {}".format, *[st.recursive(NUMBERS, _longer, max_leaves=8)] * 2)
-    | st.builds("not {}".format, st.recursive(NUMBERS, _longer, max_leaves=12)),
-    rows=st.lists(st.tuples(*[st.sampled_from([-2.0, -0.5, 0.0, 1.0, 3.0])] * 3), min_size=1, max_size=20),
-)
-@example(text="not (a / b)", rows=[(1.0, 0.0, 0.0)])
-@example(text="not ((a or b) > 2)", rows=[(1.0, 3.0, 0.0), (0.0, 3.0, 0.0)])
-def test_constraints_are_what_python_evaluates_point_by_point(text: str, rows: list[tuple[float, ...]]) -> None:
-    def slow(row: tuple[float, ...]) -> bool:
-        try:
-            return bool(eval(text, {}, dict(zip("abc", row, strict=True))))
-        except ZeroDivisionError:
-            return False
-
-    columns = dict(zip("abc", np.array(rows).T, strict=True))
-    assert Constraint(text).satisfied(columns, len(rows)).tolist() == [slow(row) for row in rows]
-
-
-def test_and_or_of_text_and_numbers_keep_their_values() -> None:
-    values = {"opt": np.array(["adam", ""], dtype=object), "a": np.array([0.0, 3.0])}
-    assert Constraint("(opt or a) == 3").satisfied(values, 2).tolist() == [False, True]
-
-
-def test_constraints_on_text_compare_like_with_like() -> None:
-    space = Space(
-        [Categorical("opt", ("adam", "muon")), Float("lr", 0.0, 1.0)],
-        constraints=["opt == 'adam' or lr < 0.1"],
-    )
-    assert space.is_valid({"opt": "adam", "lr": 0.5})
-    assert not space.is_valid({"opt": "muon", "lr": 0.5})
-    with pytest.raises(SpaceError, match="mixes text and numbers"):
-        Space([Categorical("opt", ("adam", "muon"))], constraints=["opt < 3"])
-    with pytest.raises(SpaceError, match="mixes text and numbers"):
-        Space([Categorical("opt", ("adam", "muon"))], constraints=["opt + 'x' == 'adamx'"])
 
 
 def test_importing_the_space_loads_neither_torch_nor_scipy() -> None:
