@@ -234,6 +234,36 @@ def test_a_python_environment_may_bring_its_own_state_and_scores(walk: str, tmp_
             envs.get_state()
 
 
+def test_a_resumed_episode_counts_what_it_earned_before(walk: str, tmp_path: Path) -> None:
+    (tmp_path / "kept_example.py").write_text(
+        "import pickle, walk_example\n"
+        "class Kept(walk_example.Walk):\n"
+        "    def step(self, *arrays):\n"
+        "        super().step(*arrays)\n"
+        "        arrays[2][:] += 1\n"
+        "    def get_state(self): return pickle.dumps((self.place, self.age, self.draws))\n"
+        "    def set_state(self, state): self.place, self.age, self.draws = pickle.loads(state)\n"
+    )
+    rewards, ends = np.zeros(3, np.float32), np.zeros((2, 3), np.bool_)
+
+    def step(envs: VectorEnv, observations: np.ndarray, steps: int) -> None:
+        for t in range(steps):
+            envs.step(np.full(3, t % 2, np.int32), observations, rewards, ends[0], ends[1], observations.copy())
+
+    envs, other = (make("python:kept_example:Kept", 3) for _ in range(2))
+    observations = np.zeros((3, 1), np.float32)
+    envs.reset(1, observations)
+    step(envs, observations, 60)
+    state, kept = envs.get_state(), observations.copy()
+    assert resume(other, state, kept)
+    for one, shown in ((envs, observations), (other, kept)):
+        step(one, shown, 50)
+        episodes = one.drain_episodes()
+        assert episodes.score.tolist() == [100.0] * 3 and episodes.length.tolist() == [100] * 3
+    other.set_state(envs._envs.get_state())  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(other._envs.place, envs._envs.place, "a state of an earlier version")  # type: ignore[attr-defined]
+
+
 def test_a_python_environment_may_say_who_plays(walk: str, tmp_path: Path) -> None:
     """Here the second of two agents rests in every second step. What it does then is no part of its episode."""
     (tmp_path / "resting_example.py").write_text(

@@ -49,6 +49,20 @@ class EpisodeCounter:
             self._returns[rows] = 0.0
             self._lengths[rows] = 0
 
+    def state(self) -> bytes:
+        """Returns the sums of the episodes that are running. Those that have ended must have been drained."""
+        return self._returns.tobytes() + self._lengths.tobytes()
+
+    def set_state(self, state: bytes) -> None:
+        """Goes on with the sums of a `state` of as many agents."""
+        agents = len(self._returns)
+        self._returns[:] = np.frombuffer(state, np.float64, agents)
+        self._lengths[:] = np.frombuffer(state, np.int32, agents, self._returns.nbytes)
+
+    def state_bytes(self) -> int:
+        """Returns the length of a `state`."""
+        return self._returns.nbytes + self._lengths.nbytes
+
     def drain(self) -> Episodes:
         """Returns the episodes that ended since the last call, in order of (step, agent)."""
         agents = np.concatenate([np.zeros(0, np.int64), *(rows for rows, _, _ in self._finished)]).astype(np.int32)

@@ -22,6 +22,7 @@ from . import arguments
 from .base import CountedEnv, Rows
 from .instances import check_observations, check_rewards
 
+_COUNTED = b"protein: episodes counted\n"  # begins a state that has the running episodes' sums before the user's own
 _GIVEN = ("num_envs", "seed", "frame_skip", "first_index")  # arguments of the factory that are the trainer's
 _REQUIRED = ("num_envs", "observation_shape", "reset", "step")
 _OPTIONAL: dict[str, Any] = {
@@ -132,15 +133,21 @@ class PythonEnv(CountedEnv):
                     f"get_state of '{self.spec.name}' returned a {type(state).__name__}: it must return bytes, as "
                     "pickle.dumps does"
                 )
-            return bytes(state)
+            counted = b"" if self._counter is None else _COUNTED + self._counter.state()
+            return counted + bytes(state)
         return json.dumps(
             {"env": self.spec.name, "seed": self._resumption.seed, "steps": self._resumption.steps}
         ).encode()
 
     def set_state(self, state: bytes) -> None:
         """Continues from `get_state`, if the environment can."""
-        if self.resumable:
-            self._envs.set_state(state)
+        if not self.resumable:
+            return
+        if self._counter is not None and state.startswith(_COUNTED):  # not those of earlier versions
+            sums = state[len(_COUNTED) :]
+            self._counter.set_state(sums)
+            state = sums[self._counter.state_bytes() :]
+        self._envs.set_state(state)
 
     @property
     def render_fps(self) -> float:
