@@ -264,6 +264,20 @@ def test_a_resumed_episode_counts_what_it_earned_before(walk: str, tmp_path: Pat
     np.testing.assert_array_equal(other._envs.place, envs._envs.place, "a state of an earlier version")  # type: ignore[attr-defined]
 
 
+def test_new_episodes_of_a_resumed_run_have_a_seed_that_every_generator_takes(walk: str, tmp_path: Path) -> None:
+    (tmp_path / "legacy_example.py").write_text(
+        "import numpy as np, walk_example\n"
+        "class Legacy(walk_example.Walk):\n"
+        "    def reset(self, seed, observations):\n"
+        "        np.random.RandomState(seed)\n"
+        "        super().reset(seed, observations)\n"
+    )
+    envs, observations = make("python:legacy_example:Legacy", 2), np.zeros((2, 1), np.float32)
+    for seed in range(3):
+        envs.reset(seed, observations)
+        assert not resume(envs, envs.get_state(), observations)
+
+
 def test_a_python_environment_may_say_who_plays(walk: str, tmp_path: Path) -> None:
     """Here the second of two agents rests in every second step. What it does then is no part of its episode."""
     (tmp_path / "resting_example.py").write_text(
