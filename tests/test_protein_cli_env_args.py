@@ -28,6 +28,14 @@ def test_arguments_are_read_as_toml_or_as_texts() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "value"),
+    [("True", True), ("False", False), ("2020-01-01", "2020-01-01"), ("2020-01-01T10:00:00", "2020-01-01T10:00:00")],
+)
+def test_what_python_and_people_write_is_read_as_they_mean_it(text: str, value: object) -> None:
+    assert parse(["train", "--env", "gym:A-v0", "--env.args.one", text]).values == {"env.args.one": value}
+
+
+@pytest.mark.parametrize(
     ("word", "message"),
     [
         ("--env.args.gravity", "flag '--env.args.gravity' needs a value"),

@@ -15,7 +15,8 @@ PREFIX = f"--{ARGS}."
 def split(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     """Returns the words without these flags, and the values that the flags gave, by dotted name.
 
-    A value is read as TOML, `2`, `0.5`, `true`, `[1, 2]`, and as a text where it is not TOML.
+    A value is read as TOML, `2`, `0.5`, `true`, `[1, 2]`, and as a text where it is not TOML. `True` and `False`, as
+    all other flags have them, are no texts: "False" would count as true. No argument can be a date, so that is a text.
 
     Raises:
         UsageError: a flag without its name or its value.
@@ -39,9 +40,13 @@ def split(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
 
 
 def _read(text: str) -> Any:
-    import tomllib  # a tenth of the time of the help, which does not need it
+    import datetime  # these take a tenth of the time of the help, which does not need them
+    import tomllib
 
+    if text in ("True", "False"):
+        return text == "True"
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        value = tomllib.loads(f"value = {text}")["value"]
     except ValueError:
         return text
+    return text if isinstance(value, datetime.date | datetime.time) else value
