@@ -134,6 +134,30 @@ def test_an_episode_that_never_ends_is_told_and_ends_the_evaluation(
     assert envs.steps <= most + 2 * DRAIN_STEPS
 
 
+@pytest.mark.parametrize(("joins", "episodes"), [(10**9, 6), (100, 8)])
+def test_an_agent_that_takes_no_part_is_waited_for_as_long_as_the_others_played(
+    monkeypatch: pytest.MonkeyPatch, joins: int, episodes: int
+) -> None:
+    """The others have played at step 64. The last agent acts from `joins` on: never, or after a while."""
+    monkeypatch.setattr("protein.trainer.evaluate.ENDLESS_STEPS", 80)
+    spec = dataclasses.replace(make_spec((2,)), max_episode_steps=0)
+
+    class Absent(UnevenEnvs):
+        @property
+        def playing(self) -> np.ndarray:
+            return np.array([True, True, True, self.steps >= joins])
+
+        def step(self, *arrays: np.ndarray) -> None:
+            super().step(*arrays)
+            self.finished = [(env, score) for env, score in self.finished if env < 3 or self.steps >= joins]
+
+    envs: Any = Absent(4)
+    envs.spec = spec
+    result = play(make_policy(spec), envs, episodes=8, seed=0, greedy=False)
+    assert result.episodes == episodes
+    assert np.isfinite(result.score)
+
+
 @pytest.mark.parametrize("last", [8, 40])
 def test_what_an_agent_does_after_its_last_episode_that_counts_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, last: int

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from .environments import VectorEnv, closing, make, spec
+from .environments import VectorEnv, closing, make, playing, spec
 from .errors import ConfigError, TrainerError
 from .machine import checkpoint as checkpoints
 from .machine.precision import Arithmetic, env_threads, half_convolutions, resolve_device, resolve_threads
@@ -126,6 +126,9 @@ def play(
 ) -> EvalResult:
     """Plays each agent's first `episodes / num_agents` episodes, at least one; fewer only where `stop` interrupted it.
 
+    An agent that takes no part, however often the others play, has none: PettingZoo's `possible_agents` need not all
+    appear. It is waited for as long again as the others have played.
+
     `normalizer`: of the observations, where the policy was trained with one; it does not change. `progress` is told the
     episodes that have ended and how many there are.
 
@@ -141,6 +144,7 @@ def play(
     progress(0, quota * envs.num_agents)
     longest = ENDLESS_STEPS + max(envs.spec.max_episode_steps, 0)
     began_at = np.zeros(envs.num_agents)  # the step of each agent's last end, or a little later; inf: it is done
+    acted, others_done = np.full(envs.num_agents, playing(envs) is None), 0
     while unfinished and not stop():
         if step - began_at.min() >= longest:
             endless = np.count_nonzero(step - began_at >= longest)
@@ -148,6 +152,8 @@ def play(
                 f"in the evaluation, the episodes of {endless} of {envs.num_agents} agents have not ended after "
                 f"{longest:,} steps: give '{envs.spec.name}' a time limit"
             )
+        if (acting := playing(envs)) is not None:
+            acted |= acting
         actor.step()
         step += 1
         if step % DRAIN_STEPS == 0:
@@ -160,6 +166,12 @@ def play(
                         unfinished -= 1
                         began_at[agent] = math.inf
             progress(sum(map(len, played)), quota * envs.num_agents)
+            absent = ~acted & np.isfinite(began_at)
+            if acted.any() and absent.any():
+                began_at[absent] = step
+                others_done = 0 if unfinished > np.count_nonzero(absent) else others_done or step
+                if others_done and step >= 2 * others_done:
+                    break
     scores_played = tuple(score for of_agent in played for score in of_agent)
     return EvalResult(
         score=statistics.fmean(scores_played) if scores_played else float("nan"),
