@@ -234,6 +234,30 @@ def test_a_python_environment_may_bring_its_own_state_and_scores(walk: str, tmp_
             envs.get_state()
 
 
+def test_a_python_environment_may_keep_its_actions(walk: str, tmp_path: Path) -> None:
+    """Here the reward is whether the action has changed. The caller's own array is the same in each step."""
+    (tmp_path / "keeping_example.py").write_text(
+        "import walk_example\n"
+        "class Keeping(walk_example.Walk):\n"
+        "    last = None\n"
+        "    def step(self, actions, observations, rewards, *ends):\n"
+        "        super().step(actions, observations, rewards, *ends)\n"
+        "        rewards[:] = self.last is not None and (actions != self.last)\n"
+        "        self.last = actions\n"
+    )
+    envs, observations, actions = (
+        make("python:keeping_example:Keeping", 1),
+        np.zeros((1, 1), np.float32),
+        np.zeros(1, np.int32),
+    )
+    rewards, ends = np.zeros(1, np.float32), np.zeros((2, 1), np.bool_)
+    envs.reset(1, observations)
+    for step, gained in enumerate([0, 1, 1]):
+        actions[:] = step % 2
+        envs.step(actions, observations, rewards, ends[0], ends[1])
+        assert rewards.tolist() == [gained]
+
+
 def test_a_resumed_episode_counts_what_it_earned_before(walk: str, tmp_path: Path) -> None:
     (tmp_path / "kept_example.py").write_text(
         "import pickle, walk_example\n"

@@ -92,8 +92,8 @@ class PythonEnv(CountedEnv):
         check_observations(observations, self._who)
 
     def _step(self, actions: npt.NDArray[Any], out: Rows) -> None:
-        if self.spec.continuous_actions:
-            actions = np.clip(actions, -1.0, 1.0)
+        # A copy, which the environment may keep or change.
+        actions = np.clip(actions, -1.0, 1.0) if self.spec.continuous_actions else actions.copy()
         if self.spec.action_components == 1:
             actions = actions.reshape(-1)
         out.rewards[:], out.terminals[:], out.truncations[:] = 0.0, False, False  # they hold those of an earlier step
