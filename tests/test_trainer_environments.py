@@ -258,6 +258,18 @@ def test_a_python_environment_may_keep_its_actions(walk: str, tmp_path: Path) ->
         assert rewards.tolist() == [gained]
 
 
+def test_who_plays_has_to_be_known_before_the_first_reset(walk: str, tmp_path: Path) -> None:
+    (tmp_path / "late_example.py").write_text(
+        "import walk_example, numpy as np\n"
+        "class Late(walk_example.Walk):\n"
+        "    def reset(self, *arguments):\n"
+        "        super().reset(*arguments)\n"
+        "        self.playing = np.ones(self.num_envs, bool)\n"
+    )
+    with pytest.raises(ConfigError, match=r"playing is there only after reset: .* create it in the constructor"):
+        make("python:late_example:Late", 2).reset(1, np.zeros((2, 1), np.float32))
+
+
 def test_a_resumed_episode_counts_what_it_earned_before(walk: str, tmp_path: Path) -> None:
     (tmp_path / "kept_example.py").write_text(
         "import pickle, walk_example\n"

@@ -70,19 +70,22 @@ class PythonEnv(CountedEnv):
         super().__init__(_describe(name, self._envs), num_envs, seed, counts=not hasattr(self._envs, "drain_episodes"))
         if self._envs.num_envs != num_envs:
             raise ConfigError(f"'{name}' made {self._envs.num_envs} environments, {num_envs} were asked for")
-        rows = self.playing
-        if rows is not None and (rows.dtype != np.bool_ or rows.shape != (self.num_agents,)):
-            raise ConfigError(
-                f"'{name}': playing must be bool of shape ({self.num_agents},), got {rows.dtype} of shape "
-                f"{rows.shape}: see docs/environments.md"
-            )
+        self._idles = self.playing is not None
         self.resumable = hasattr(self._envs, "get_state") and hasattr(self._envs, "set_state")
 
     @property
     def playing(self) -> npt.NDArray[np.bool_] | None:
         """Which agents act in the next step, `A`, where the environment says so."""
-        rows = getattr(self._envs, "playing", None)
-        return None if rows is None else np.asarray(rows)
+        given = getattr(self._envs, "playing", None)
+        if given is None:
+            return None
+        rows = np.asarray(given)
+        if rows.dtype != np.bool_ or rows.shape != (self.num_agents,):
+            raise ConfigError(
+                f"'{self.spec.name}': playing must be bool of shape ({self.num_agents},), got {rows.dtype} of shape "
+                f"{rows.shape}: see docs/environments.md"
+            )
+        return rows
 
     def _reset(self, seed: int, observations: npt.NDArray[Any]) -> None:
         try:
@@ -90,6 +93,11 @@ class PythonEnv(CountedEnv):
         except Exception as error:  # the user's code may raise anything
             fail(f"'{self.spec.name}' failed in reset", error)
         check_observations(observations, self._who)
+        if (self.playing is not None) != self._idles:  # the trainer has looked already whether there are idle rows
+            raise ConfigError(
+                f"'{self.spec.name}': playing {'is gone' if self._idles else 'is there only'} after reset: it must be "
+                "there from the beginning, so create it in the constructor"
+            )
 
     def _step(self, actions: npt.NDArray[Any], out: Rows) -> None:
         # A copy, which the environment may keep or change.
