@@ -1,5 +1,6 @@
 """Environments by name: what every kind of them must do alike, and what a wrong name is told."""
 
+import dataclasses
 import re
 import sys
 from pathlib import Path
@@ -232,6 +233,65 @@ def test_a_python_environment_may_bring_its_own_state_and_scores(walk: str, tmp_
         envs._envs.get_state = lambda wrong=wrong: wrong  # type: ignore[attr-defined]
         with pytest.raises(TrainerError, match=rf"returned a {type(wrong).__name__}: it must return bytes"):
             envs.get_state()
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (
+            "def get_state(self): raise KeyError('place')",
+            r"failed in get_state: KeyError: 'place' \(failing_.*py, line 4",
+        ),
+        (
+            "def set_state(self, state): int('one')",
+            r"failed in set_state: ValueError: invalid .* \(failing_.*py, line 4",
+        ),
+        ("def render(self): raise RuntimeError('no screen')", r"failed in render: RuntimeError: no screen \(failing_"),
+        ("def drain_episodes(self): raise KeyError(5)", r"failed in drain_episodes: KeyError: 5 \(failing_"),
+        (
+            "def drain_episodes(self): pass",
+            r"returned a NoneType: it must return protein.envs_c.Episodes of four arrays",
+        ),
+        ("def drain_episodes(self): return one(agent=[])", "returned a Episodes: it must return .* of one length"),
+        ("def drain_episodes(self): return one(agent=[2])", "gave an episode of agent 2: rows go from 0 to 1"),
+        (
+            "def drain_episodes(self): return one(score=[np.nan])",
+            "gave a score of nan: a score must be a finite number",
+        ),
+    ],
+)
+def test_what_other_methods_of_a_python_environment_get_wrong_is_one_line(
+    walk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, message: str
+) -> None:
+    (tmp_path / "failing_example.py").write_text(
+        "import walk_example, numpy as np; from protein.envs_c import Episodes\n"
+        "class Failing(walk_example.Walk):\n"
+        "    get_state, set_state = lambda self: b'', lambda self, state: None\n"
+        f"    {method}\n"
+        "def one(**given): return Episodes(**{'agent': [0], 'score': [1], 'return_': [1], 'length': [3]} | given)\n"
+    )
+    monkeypatch.delitem(sys.modules, "failing_example", raising=False)
+    envs: Any = make("python:failing_example:Failing", 2)
+    observations = np.zeros((2, 1), np.float32)
+    envs.reset(1, observations)
+    with pytest.raises(TrainerError, match=message):
+        if "render" in method:
+            envs.render()
+        elif "drain" in method:
+            envs.drain_episodes()
+        else:
+            resume(envs, envs.get_state(), observations)
+
+
+def test_episodes_of_a_python_environment_may_be_lists(walk: str, tmp_path: Path) -> None:
+    (tmp_path / "lists_example.py").write_text(
+        "import walk_example; from protein.envs_c import Episodes\n"
+        "class Lists(walk_example.Walk):\n"
+        "    def drain_episodes(self): return Episodes(agent=[1], score=[2], return_=[3.0], length=[4])\n"
+    )
+    episodes = make("python:lists_example:Lists", 2).drain_episodes()
+    assert (episodes.agent.dtype, episodes.score.dtype) == (np.int32, np.float32)
+    assert [column.tolist() for column in dataclasses.astuple(episodes)] == [[1], [2.0], [3.0], [4]]
 
 
 def test_a_python_environment_may_keep_its_actions(walk: str, tmp_path: Path) -> None:

@@ -6,10 +6,11 @@ the object does not count episodes, or cannot be saved, this module counts them,
 run.
 """
 
+import contextlib
 import json
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from .base import CountedEnv, Rows
 from .instances import check_observations, check_rewards
 
 _COUNTED = b"protein: episodes counted\n"  # begins a state that has the running episodes' sums before the user's own
+_COLUMNS = {"agent": np.int32, "score": np.float32, "return_": np.float32, "length": np.int32}  # of `Episodes`
 _GIVEN = ("num_envs", "seed", "frame_skip", "first_index")  # arguments of the factory that are the trainer's
 _REQUIRED = ("num_envs", "observation_shape", "reset", "step")
 _OPTIONAL: dict[str, Any] = {
@@ -88,10 +90,8 @@ class PythonEnv(CountedEnv):
         return rows
 
     def _reset(self, seed: int, observations: npt.NDArray[Any]) -> None:
-        try:
+        with self._calling("reset"):
             self._envs.reset(seed, observations)
-        except Exception as error:  # the user's code may raise anything
-            fail(f"'{self.spec.name}' failed in reset", error)
         check_observations(observations, self._who)
         if (self.playing is not None) != self._idles:  # the trainer has looked already whether there are idle rows
             raise ConfigError(
@@ -129,13 +129,37 @@ class PythonEnv(CountedEnv):
         """Returns the episodes that finished since the last call."""
         if self._counter is not None:
             return super().drain_episodes()
-        episodes: Episodes = self._envs.drain_episodes()
+        with self._calling("drain_episodes"):
+            given = self._envs.drain_episodes()
+        return self._checked(given)
+
+    def _checked(self, given: Any) -> Episodes:
+        """Returns the episodes that the user's `drain_episodes` gave. Raises `TrainerError` where they are none."""
+        failing = f"drain_episodes of '{self.spec.name}'"
+        try:
+            columns = {name: np.asarray(getattr(given, name), dtype).reshape(-1) for name, dtype in _COLUMNS.items()}
+        except (AttributeError, TypeError, ValueError, OverflowError):
+            columns = {}
+        if len({len(column) for column in columns.values()}) != 1:
+            raise TrainerError(
+                f"{failing} returned a {type(given).__name__}: it must return protein.envs_c.Episodes of four "
+                "arrays of one length: see docs/environments.md"
+            )
+        episodes = Episodes(**columns)
+        for agent, score in zip(episodes.agent.tolist(), episodes.score.tolist(), strict=True):
+            if not 0 <= agent < self.num_agents:
+                raise TrainerError(
+                    f"{failing} gave an episode of agent {agent}: rows go from 0 to {self.num_agents - 1}"
+                )
+            if not math.isfinite(score):
+                raise TrainerError(f"{failing} gave a score of {score}: a score must be a finite number")
         return episodes
 
     def get_state(self) -> bytes:
         """Returns the environment's own state, or what the new episodes of a resumed run are drawn from."""
         if self.resumable:
-            state = self._envs.get_state()
+            with self._calling("get_state"):
+                state = self._envs.get_state()
             if not isinstance(state, bytes | bytearray | memoryview):
                 raise TrainerError(
                     f"get_state of '{self.spec.name}' returned a {type(state).__name__}: it must return bytes, as "
@@ -155,7 +179,8 @@ class PythonEnv(CountedEnv):
             sums = state[len(_COUNTED) :]
             self._counter.set_state(sums)
             state = sums[self._counter.state_bytes() :]
-        self._envs.set_state(state)
+        with self._calling("set_state"):
+            self._envs.set_state(state)
 
     @property
     def render_fps(self) -> float:
@@ -166,7 +191,16 @@ class PythonEnv(CountedEnv):
         """Returns what the first instance shows, `H x W x 3`. Raises `ConfigError` where it has no `render()`."""
         if not hasattr(self._envs, "render"):
             raise ConfigError(f"'{self.spec.name}' cannot be drawn: it has no render(): see docs/environments.md")
-        return self._envs.render()
+        with self._calling("render"):
+            return self._envs.render()
+
+    @contextlib.contextmanager
+    def _calling(self, method: str) -> Iterator[None]:
+        """Raises `UsersCodeError`, one line, for what a method of the user's raises inside."""
+        try:
+            yield
+        except Exception as error:  # the user's code may raise anything
+            fail(f"'{self.spec.name}' failed in {method}", error)
 
     def close(self) -> None:
         """Closes the environment, if it has a `close`, which is called once."""
