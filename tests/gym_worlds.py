@@ -80,6 +80,11 @@ class Faulty(gymnasium.Env[Any, np.int64]):
             raise KeyError("door")
         if wrong == "four":  # as in gym before version 0.26
             return np.zeros(2, np.float32), 1.0, False, {}
+        if wrong == "nothing":
+            return None
+        if wrong in ("ends", "cuts"):
+            flags = np.zeros(2, np.bool_)
+            return np.zeros(2, np.float32), 1.0, *((flags, False) if wrong == "ends" else (False, flags)), {}
         return seen.get(wrong, np.zeros(2, np.float32)), rewards.get(wrong, np.float32(1.0)), False, False, {}
 
 

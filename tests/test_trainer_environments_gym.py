@@ -328,6 +328,9 @@ def test_a_rollout_that_is_resumed_goes_on_from_new_episodes_first_observations(
         ),
         ("none", r"has changed its space: an observation is NoneType"),
         ("raise", r"^instance 1 of '.*' failed in step: KeyError: 'door' \(.*gym_worlds.py, line \d+\)$"),
+        ("nothing", r"instance 1 of '.*' returned a NoneType from step: Gymnasium's step returns five, observation, r"),
+        ("ends", r"^instance 1 of '.*' gave an array of shape \(2,\) as terminated: it must be True or False$"),
+        ("cuts", r"^instance 1 of '.*' gave an array of shape \(2,\) as truncated: it must be True or False$"),
         ("four", r"instance 1 of '.*' returned 4 values from step: Gymnasium's step returns five, observation, reward"),
     ],
 )

@@ -79,15 +79,18 @@ class Instances:
                     given = env.step(action)
                 except Exception as error:  # the user's code may raise anything
                     fail(f"{self._who(row)} failed in step", error)
-                if len(given) != 5:
-                    raise TrainerError(
-                        f"{self._who(row)} returned {len(given)} values from step: Gymnasium's step returns five, "
-                        "observation, reward, terminated, truncated and info"
+                if type(given) is not tuple or len(given) != 5:
+                    require_five(
+                        given, self._who(row), "Gymnasium", "observation, reward, terminated, truncated and info"
                     )
                 observation, reward, terminal, truncation, _ = given
                 if type(reward) is not float:
                     reward = as_number(reward, self._who(row))
                 total += reward
+                if type(terminal) is not bool:
+                    terminal = as_truth(terminal, self._who(row), "terminated")
+                if type(truncation) is not bool:
+                    truncation = as_truth(truncation, self._who(row), "truncated")
                 if terminal or truncation:
                     break
             rewards[row], terminals[row] = total, terminal
@@ -148,6 +151,24 @@ def as_number(reward: Any, who: str) -> float:
         return float(reward)
     except (TypeError, ValueError):
         raise TrainerError(f"{who} gave {reward!r} as reward: a reward is one number") from None
+
+
+def as_truth(flag: Any, who: str, name: str) -> bool:
+    """Returns whether an episode has ended. Raises `TrainerError` where `flag`, called so, is several."""
+    try:
+        return bool(flag)
+    except (ValueError, RuntimeError):  # numpy's, torch's
+        shape = tuple(getattr(flag, "shape", ()))
+        raise TrainerError(f"{who} gave an array of shape {shape} as {name}: it must be True or False") from None
+
+
+def require_five(given: Any, who: str, library: str, values: str) -> None:
+    """Raises `TrainerError` unless a step of the user's has returned five `values`, as `library` has it."""
+    several = isinstance(given, tuple | list)
+    if several and len(given) == 5:
+        return
+    got = f"{len(given)} values" if several else f"a {type(given).__name__}"
+    raise TrainerError(f"{who} returned {got} from step: {library}'s step returns five, {values}")
 
 
 def instance_seed(seed: int, index: int) -> int:
