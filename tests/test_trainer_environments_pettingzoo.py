@@ -33,8 +33,12 @@ class Tag(ParallelEnv):
     def __init__(self, agents=3, late=(), fault=""):  # fault: how it breaks PettingZoo's contract
         self.possible_agents = [f"a{k}" for k in range(agents)]
         self.late, self.fault = set(late), fault
+        if fault == "made":
+            raise FileNotFoundError("no map")
 
     def observation_space(self, agent):
+        if self.fault == "spaces":
+            raise KeyError(agent)
         size = 3 if self.fault == "sizes" and agent == "a1" else 2
         return spaces.Box(-np.inf, np.inf, (size,), np.float32)
 
@@ -64,6 +68,12 @@ class Tag(ParallelEnv):
             raise KeyError("a0")
         if self.fault == "hides":
             del seen["a2"]
+        if self.fault == "nothing":
+            return None
+        if self.fault == "list":
+            rewards = list(rewards.values())
+        if self.fault == "flags":
+            over["a1"] = np.zeros(2, bool)
         for agent in [agent for agent in self.agents if ends[agent]]:
             if self.fault == "unseen":
                 del seen[agent]
@@ -71,11 +81,13 @@ class Tag(ParallelEnv):
                 del seen[agent], over[agent], cut[agent]
         if self.fault != "listed" or all(ends.values()):
             self.agents = [agent for agent in self.agents if not ends[agent] or self.fault == "listed"]
+        if self.fault == "joins":
+            self.agents = [*self.agents, "b0"]
         return seen, rewards, over, cut, {}
 
     def close(self):
         self.closed = getattr(self, "closed", 0) + 1
-        assert self.closed == 1
+        assert self.closed == 1 and self.fault != "close"
 
 def tag(**args):
     return Tag(**args)
@@ -173,6 +185,10 @@ def test_agents_may_leave_in_other_ways_than_pettingzoo_asks(fault: str) -> None
     [
         ("raises", r"^instance 0 of '.*' failed in step: KeyError: 'a0' \(zoo_example.py, line \d+\)$"),
         ("hides", r"^agent 'a2' of instance 0 of '.*' plays on, but there is no observation for it"),
+        ("joins", "^instance 0 of '.*' has an agent 'b0', which its possible_agents do not name: a0, a1, a2$"),
+        ("nothing", "^instance 0 of '.*' returned a NoneType from step: PettingZoo's step returns five, .* and infos$"),
+        ("list", "^instance 0 of '.*' returned a list as rewards: it must be a dict by agent$"),
+        ("flags", r"^agent 'a1' of instance 0 of '.*' gave an array of shape \(2,\) as terminated: it must be True or"),
     ],
 )
 def test_a_step_that_fails_is_told_in_one_line(fault: str, message: str) -> None:
@@ -237,6 +253,9 @@ def test_draws_depend_on_seed_and_index_alone() -> None:
     [
         (TAG, {"agens": 2}, "takes no argument"),
         (TAG, {"fault": "sizes"}, "its agents have 2 different observation spaces"),
+        (TAG, {"fault": "made"}, r"cannot make '.*': FileNotFoundError: no map \(zoo_example.py, line \d+\)$"),
+        (TAG, {"fault": "spaces"}, r"cannot make '.*': KeyError: 'a0' \(zoo_example.py, line \d+\)$"),
+        (TAG, {"fault": "close"}, r"cannot make '.*': AssertionError \(zoo_example.py, line \d+\)$"),
         ("pettingzoo:no_such_zoo", {}, "No module named 'no_such_zoo'"),
         ("pettingzoo:zoo_example", {}, "module zoo_example has no function 'parallel_env'"),
         ("pettingzoo:zoo_example:np", {}, "module zoo_example has no function 'np'"),

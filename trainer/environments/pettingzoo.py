@@ -14,8 +14,9 @@ Some environments keep less than PettingZoo's contract. An agent that leaves wit
 that is cut off without a last observation was last seen a step before.
 """
 
+import contextlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -27,12 +28,13 @@ from ..users_code import fail, find, in_words
 from . import arguments
 from .base import CountedEnv, Rows
 from .gym import frames_per_second
-from .instances import Writer, as_number, check_rewards, instance_seed
+from .instances import Writer, as_number, as_truth, check_rewards, instance_seed, require_five
 from .spaces import ActionMap, Observations, actions_of, described
 
 PREFIX = "pettingzoo:"
 FUNCTION = "parallel_env"
 _OURS = ("render_mode",)
+_RETURNED = ("observations", "rewards", "terminations", "truncations")  # by an environment's step, besides infos
 _EXTRAS = {"pettingzoo": "pettingzoo", "mpe2": "pettingzoo"}
 
 
@@ -60,6 +62,7 @@ class PettingZooEnv(CountedEnv):
         spec, read, self._actions = _describe(name, self.envs[0])
         super().__init__(spec, num_envs, seed)
         self._names: list[Any] = list(self.envs[0].possible_agents)
+        self._places = {name: place for place, name in enumerate(self._names)}
         self._frame_skip, self._first_index = frame_skip, first_index
         self._write = Writer(read, self._who)
         self._alive = np.zeros(self.num_agents, np.bool_)
@@ -93,9 +96,10 @@ class PettingZooEnv(CountedEnv):
             for name in acting:
                 row = rows[name]
                 rewards[row] += as_number(gained.get(name, 0.0), self._who(row))
-                left = name not in env.agents and not cut.get(name, False)
-                terminals[row] = ended.get(name, False) or left
-                truncations[row] = cut.get(name, False) and not terminals[row]
+                was_cut = as_truth(cut.get(name, False), self._who(row), "truncated")
+                left = name not in env.agents and not was_cut
+                terminals[row] = as_truth(ended.get(name, False), self._who(row), "terminated") or left
+                truncations[row] = was_cut and not terminals[row]
             if any(terminals[rows[name]] or truncations[rows[name]] for name in acting) or not env.agents:
                 break
         for name in acting:
@@ -126,12 +130,23 @@ class PettingZooEnv(CountedEnv):
             given = env.step(chosen)
         except Exception as error:  # the user's code may raise anything
             fail(f"{self._which(index)} failed in step", error)
-        if len(given) != 5:
-            raise TrainerError(
-                f"{self._which(index)} returned {len(given)} values from step: PettingZoo's step returns five, "
-                "observations, rewards, terminations, truncations and infos"
-            )
-        return given[:4]  # type: ignore[no-any-return]
+        require_five(given, self._which(index), "PettingZoo", f"{', '.join(_RETURNED)} and infos")
+        for name, part in zip(_RETURNED, given[:4], strict=True):
+            if not isinstance(part, Mapping):
+                raise TrainerError(
+                    f"{self._which(index)} returned a {type(part).__name__} as {name}: it must be a dict by agent"
+                )
+        self._require_known(index, env)
+        return tuple(given[:4])
+
+    def _require_known(self, index: int, env: Any) -> None:
+        """Raises `TrainerError` where an agent has no row."""
+        for name in env.agents:
+            if name not in self._places:
+                raise TrainerError(
+                    f"{self._which(index)} has an agent '{name}', which its possible_agents do not name: "
+                    f"{', '.join(map(str, self._names))}"
+                )
 
     def _see(self, row: int, name: Any, seen: Mapping[Any, Any], observations: npt.NDArray[Any]) -> None:
         """Writes what an agent that plays on observes."""
@@ -148,7 +163,10 @@ class PettingZooEnv(CountedEnv):
 
     def render(self) -> Any:
         """Returns what the first environment shows."""
-        return self.envs[0].render()
+        try:
+            return self.envs[0].render()
+        except Exception as error:  # the user's code may raise anything
+            fail(f"{self._which(0)} failed in render", error)
 
     def close(self) -> None:
         """Closes the environments. Calling it again does nothing."""
@@ -160,6 +178,7 @@ class PettingZooEnv(CountedEnv):
             seen, _ = env.reset(**seeded)
         except Exception as error:  # the user's code may raise anything
             fail(f"{self._which(index)} failed in reset", error)
+        self._require_known(index, env)
         first = index * len(self._names)
         for place, name in enumerate(self._names):
             row = first + place
@@ -189,7 +208,8 @@ def describe(name: str, args: Mapping[str, Any]) -> EnvSpec:
             arguments.check_reset(env, name, "seed")
             _KNOWN[key] = _describe(name, env)[0]
         finally:
-            env.close()
+            with _telling(name):
+                env.close()
     return _KNOWN[key]
 
 
@@ -197,8 +217,9 @@ def _describe(name: str, env: Any) -> tuple[EnvSpec, Observations, ActionMap]:
     agents = list(getattr(env, "possible_agents", ()))
     if not agents or not hasattr(env, "observation_space"):
         raise ConfigError(f"cannot make '{name}': it is no parallel environment of PettingZoo with possible_agents")
-    seen = {str(env.observation_space(agent)): env.observation_space(agent) for agent in agents}
-    acts = {str(env.action_space(agent)): env.action_space(agent) for agent in agents}
+    with _telling(name):
+        seen = {str(env.observation_space(agent)): env.observation_space(agent) for agent in agents}
+        acts = {str(env.action_space(agent)): env.action_space(agent) for agent in agents}
     for what, found in (("observation", seen), ("action", acts)):
         if len(found) > 1:
             raise ConfigError(
@@ -220,14 +241,22 @@ def _describe(name: str, env: Any) -> tuple[EnvSpec, Observations, ActionMap]:
     return spec, read, actions
 
 
+@contextlib.contextmanager
+def _telling(name: str) -> Iterator[None]:
+    """Turns what the user's code raises while an environment is made into a ConfigError of one line."""
+    try:
+        yield
+    except (TrainerError, MemoryError):
+        raise
+    except Exception as error:  # the user's code may raise anything
+        raise ConfigError(f"cannot make '{name}': {in_words(error)}") from error
+
+
 def _make(name: str, kwargs: Mapping[str, Any], args: Mapping[str, Any]) -> Any:
     factory, takes = _factory(name)
     arguments.check(args, takes, name, ours=_OURS)
-    try:
-        with arguments.refusals(args, takes, name):
-            env = factory(**kwargs)
-    except ImportError as error:
-        raise ConfigError(f"cannot make '{name}': {in_words(error)}") from error
+    with _telling(name), arguments.refusals(args, takes, name):
+        env = factory(**kwargs)
     if type(env).__module__.startswith("pettingzoo."):
         from .pettingzoo_cycle import quicken_
 
