@@ -68,6 +68,11 @@ class Falls(Flawed):
         return observations @ self.action.weight
 
 
+class Rescales(Flawed):
+    def forward(self, observations: torch.Tensor, *state: torch.Tensor) -> Any:
+        return super().forward(observations.sub_(1e-5), *state)
+
+
 class Coarse(Flawed):
     def __init__(self, **keywords: Any) -> None:
         super().__init__(**keywords)
@@ -111,6 +116,7 @@ Mixing = flaw(lambda actions, values: (actions - actions.mean(dim=0), values))
 Noisy = flaw(lambda actions, values: (actions, values + torch.rand(())))
 Infinite = flaw(lambda actions, values: (actions / 0.0, values))
 ForgetsItsState = flaw(lambda actions, values, state: (actions, values), state_size=5)
+Decays = flaw(lambda actions, values, state: (actions, values, state.mul_(0.5)), state_size=5)
 WrongState = flaw(lambda actions, values, state: (actions, values, state[:, :4]), state_size=5)
 OddState = flaw(lambda actions, values: (actions, values), state_size="5")
 Flat = flaw(lambda actions, values: (actions, values[:, 0]))
@@ -145,6 +151,8 @@ HERE = "test_trainer_model_own"
         (f"{HERE}:ActionsAlone", "must return (actions, values), tensors, got (Tensor)"),
         (f"{HERE}:Mixing", "must map each sample by itself, but its actions change with the other samples"),
         (f"{HERE}:Noisy", "must map each sample by itself, but its values change with the other samples or from call"),
+        (f"{HERE}:Rescales", "must not change its observations in place: write x = x * 2 in place of x *= 2"),
+        (f"{HERE}:Decays", "must not change its state in place"),
         (f"{HERE}:Infinite", "must return actions that are finite floats"),
         (f"{HERE}:ForgetsItsState", "must return (actions, values, state), tensors, got (Tensor, Tensor)"),
         (

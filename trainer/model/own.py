@@ -140,8 +140,15 @@ class OwnNetwork(nn.Module):
         given: tuple[torch.Tensor, ...] = (observations,)
         if self.state_size:
             given += (torch.rand(TRIED, self.state_size, generator=noise),)
+        before = [tensor.clone() for tensor in given]
         with torch.no_grad():
             together = self._outputs(given)
+            for name, now, then in zip(("observations", "state"), given, before, strict=False):
+                if not torch.equal(now, then):  # an update reads the very tensor again
+                    raise ConfigError(
+                        f"{self.name} must not change its {name} in place: write x = x * 2 in place of x *= 2 or "
+                        f"x.mul_(2): {CONTRACT}"
+                    )
             alone = [self._outputs(tuple(tensor[i : i + 1] for tensor in given)) for i in range(TRIED)]
         actions, values = together[:2]
         allowed = (action_outputs, 2 * action_outputs) if spec.continuous_actions else (action_outputs,)
