@@ -431,6 +431,16 @@ def test_empty_spaces_are_refused() -> None:
         actions_of(spaces.Box(-1, 1, (0,), np.float32))
 
 
+@pytest.mark.parametrize("space", [spaces.Discrete(2**40), spaces.MultiDiscrete([2**40, 3])])
+def test_more_choices_than_a_network_can_have_are_refused(space: Any) -> None:
+    for what, use in (("observations", Observations), ("action space", actions_of)):
+        with pytest.raises(
+            ConfigError, match=rf"its {what} .*1,099,511,627,77\d choices, and the limit is 1,048,576; "
+        ):
+            use(space)
+    assert Observations(spaces.MultiBinary((1025, 1025))).size == 1025**2, "a picture of bits"
+
+
 def test_bytes_of_a_smaller_range_beside_an_image_reach_as_far() -> None:
     image, switch, level = (spaces.Box(0, high, (2,), np.uint8) for high in (255, 1, 100))
     read = Observations(spaces.Dict({"a": image, "b": switch, "c": level}))

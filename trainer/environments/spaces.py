@@ -25,6 +25,7 @@ from gymnasium import spaces
 from ...envs_c import EnvSpec
 from ..errors import ConfigError, TrainerError
 
+CHOICES_MAX = 2**20  # of a space: each is an input of the network, or a logit
 IMAGE_CHANNELS_MAX = 4  # an image's last axis is no longer than this: grey, RGB, RGBA
 
 Actions = npt.NDArray[Any]  # int32 or float32, `num_envs x components` or `num_envs`
@@ -77,9 +78,11 @@ class Observations:
             most = float(space.high.max(initial=0)) if self.dtype is np.uint8 else 0.0
             return _box(space, int(self.high // most) if most else 1), math.prod(space.shape)
         if isinstance(space, spaces.Discrete):
+            _require_few([int(space.n)], f"its observations {_short(space)}")
             return _one_hot([int(space.n)], [int(space.start)], one), int(space.n)
         if isinstance(space, spaces.MultiDiscrete):
             sizes = [int(n) for n in space.nvec.flatten()]
+            _require_few(sizes, f"its observations {_short(space)}")
             starts = [int(start) for start in np.asarray(space.start).flatten()]
             return _one_hot(sizes, starts, one), sum(sizes)
         if isinstance(space, spaces.MultiBinary):
@@ -117,6 +120,15 @@ def _leaves(space: Any) -> list[Any]:
 
 def _is_choice(space: Any) -> bool:
     return isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
+
+
+def _require_few(sizes: Sequence[int], what: str) -> None:
+    """Raises `ConfigError` for more choices than a network can have numbers."""
+    if sum(sizes) > CHOICES_MAX:
+        raise ConfigError(
+            f"{what}: {sum(sizes):,} choices, and the limit is {CHOICES_MAX:,}; divide them into several components, "
+            "or wrap it as a Box"
+        )
 
 
 def _whole(space: Any) -> tuple[Write, tuple[int, ...]]:
@@ -228,10 +240,12 @@ def actions_of(space: Any) -> ActionMap:
         raise ConfigError(f"its action space {_short(space)} is empty: give it at least one action")
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
+        _require_few([int(space.n)], f"its action space {_short(space)}")
         return ActionMap(lambda actions: actions.reshape(-1).astype(np.int64) + start, (int(space.n),), 0)
     if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
         shape, dtype = tuple(space.shape), space.dtype
         sizes = space.nvec if isinstance(space, spaces.MultiDiscrete) else np.full(shape, 2)
+        _require_few([int(n) for n in sizes.flatten()], f"its action space {_short(space)}")
         first = space.start if isinstance(space, spaces.MultiDiscrete) else np.zeros(shape, np.int64)
 
         def to_many(actions: Actions) -> Any:
