@@ -173,6 +173,28 @@ def test_the_largest_reward_at_the_start_is_one_that_counts() -> None:
     assert notes == ["rewards are scaled: no reward reaches 0.01 in random play, the largest is 0.001"]
 
 
+def test_steps_in_which_all_agents_are_idle_add_nothing_to_what_is_known() -> None:
+    """At the start, in every third step of random play, and a whole batch later."""
+
+    class Endless(IdlingEnvs):
+        def step(self, *arrays: Any) -> None:
+            super().step(*arrays)
+            self.now %= STEPS
+
+    envs: Any = Endless()
+    envs.lives[::3] = False
+    config = TrainConfig(normalize_observations="on", reward_scaling="return")
+    conditioning, _, _ = decided([envs], config, seed=0, device=CPU, world=ALONE)
+    normalizer, rewards = conditioning.normalizer, conditioning.rewards
+    assert normalizer is not None and rewards is not None
+    before = normalizer.moments
+    shown = torch.ones(2, AGENTS, envs.spec.observation_size)
+    conditioning.observe(shown, torch.ones(2, AGENTS), *torch.zeros(2, 2, AGENTS, dtype=torch.bool))
+    conditioning.settle(ALONE)
+    assert normalizer.moments.count == before.count > 0 and (normalizer.moments.mean == before.mean).all()
+    assert rewards.moments.count == 0
+
+
 def test_the_running_means_are_those_of_the_samples_that_count() -> None:
     policy, envs = make_policy(make_spec()), IdlingEnvs()
     rollout = make_rollout([envs], policy, horizon=STEPS)

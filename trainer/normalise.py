@@ -50,7 +50,7 @@ class Moments:
     def of(samples: torch.Tensor) -> "Moments":
         """Returns those of samples `B x D`, of any type, on the host."""
         moments = Moments.none(samples.shape[1])
-        for part in torch.split(samples, max(1, CHUNK // samples.shape[1])):
+        for part in torch.split(samples, max(1, CHUNK // samples.shape[1])) if len(samples) else ():
             exact = part.to(torch.float64, copy=True)
             mean = exact.mean(dim=0)
             squares = exact.sub_(mean).square_().sum(dim=0)

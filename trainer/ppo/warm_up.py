@@ -120,17 +120,18 @@ def _play(envs: Sequence[VectorEnv], gamma: float, seed: int, world: World) -> _
         played = _playing(envs)
         for env, part in zip(envs, columns, strict=True):
             env.step(actions[part], observations[part], rewards[part], terminals[part], truncations[part])
-        # What idle agents observe and earn says nothing about the game. Some agent plays always.
+        # What idle agents observe and earn says nothing about the game. All may be idle at the same time.
         plays = _playing(envs)
         shown = observations if plays is None else observations[plays]
         seen.moments = seen.moments.merged(Moments.of(torch.from_numpy(shown)))
-        np.minimum(seen.low, shown.min(axis=0), out=seen.low)
-        np.maximum(seen.high, shown.max(axis=0), out=seen.high)
+        if len(shown):
+            np.minimum(seen.low, shown.min(axis=0), out=seen.low)
+            np.maximum(seen.high, shown.max(axis=0), out=seen.high)
         returns = discounted_returns(rewards[None], ended[None], returns, gamma)[-1]
         earned = returns if played is None else returns[played]
         seen.returns = seen.returns.merged(Moments.of(torch.from_numpy(earned[:, None])))
         gained = rewards if played is None else rewards[played]
-        seen.largest_reward = max(seen.largest_reward, float(np.abs(gained).max()))
+        seen.largest_reward = max(seen.largest_reward, float(np.abs(gained).max(initial=0.0)))
         ended = terminals | truncations
     return seen
 
