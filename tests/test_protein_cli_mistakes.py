@@ -152,6 +152,10 @@ SWEEP_MISTAKES = [
     ),
     ("eval --checkpoint x --episodes 0", "--episodes 0 is below the limit of 1; play at least one"),
     ("eval --checkpoint x --seed -1", "--seed -1 is below the limit of 0; use 0 or more"),
+    (
+        "eval --checkpoint x --seed 18446744073709551616",
+        "--seed 18446744073709551616 is above the limit of 18446744073709551615; use a smaller one",
+    ),
 ]
 
 

@@ -29,6 +29,7 @@ from protein.trainer.language.released import SETTINGS_FILE, WEIGHTS_FILE, is_re
 from protein.view import tables, text
 
 EPISODES = 256
+SEED_MAX = 2**64 - 1  # of torch's generators
 _MOST_ENVS = {"gym": 32, "gym-async": 32, "pettingzoo": 32}  # by kind: Python objects are expensive
 
 
@@ -44,6 +45,8 @@ def run(command: Command) -> int:
         raise UsageError(f"--episodes {episodes} is below the limit of 1; play at least one")
     if arguments.seed < 0:
         raise UsageError(f"--seed {arguments.seed} is below the limit of 0; use 0 or more")
+    if arguments.seed > SEED_MAX:
+        raise UsageError(f"--seed {arguments.seed} is above the limit of {SEED_MAX}; use a smaller one")
     if arguments.render and (arguments.json or not sys.stdout.isatty()):
         raise UsageError("--render draws in a terminal, and stdout is none; give --gif FILE instead")
     checkpoint = _file(arguments.checkpoint)
