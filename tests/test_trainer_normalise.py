@@ -178,6 +178,31 @@ def test_a_badly_scaled_twin_is_noticed_and_the_start_says_why(tmp_path: Path) -
     assert (events[0]["normalize_observations"], events[0]["scale_rewards"]) == (False, False)
 
 
+def test_an_image_of_large_floats_is_left_alone_and_the_user_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "large_image.py").write_text(
+        "import numpy as np\n"
+        "class Image:\n"
+        "    observation_shape, action_sizes, max_episode_steps = (1, 2, 2), (2,), 8\n"
+        "    def __init__(self, num_envs, *, seed, frame_skip, first_index, high):\n"
+        "        self.num_envs, self.high, self.age = num_envs, high, 0\n"
+        "    def reset(self, seed, observations): observations[:] = self.high\n"
+        "    def step(self, actions, observations, rewards, terminals, truncations, finals):\n"
+        "        self.age += 1\n"
+        "        observations[:], terminals[:] = self.high - self.age % 2 / 1000, self.age % 8 == 0\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for high, train, told in ((255.0, {}, True), (1.0, {}, False), (255.0, {"normalize_observations": "on"}, False)):
+        env = {"name": "python:large_image:Image", "args": {"high": high}, "frame_skip": 1}
+        _, events = go(small(env, reward_scaling="auto", **train))
+        assert events[0]["normalize_observations"] == bool(train)
+        assert len(events[0]["notes"]) == told
+        if told:
+            (note,) = events[0]["notes"]
+            assert note.startswith("observations are an image, and left as they are: feature 0 reaches 255 in random")
+
+
 def test_the_evaluation_of_a_checkpoint_repeats_that_of_the_run_with_frozen_statistics(tmp_path: Path) -> None:
     config = small(reward_scaling="return")
     result, _ = go(config, tmp_path)

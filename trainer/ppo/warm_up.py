@@ -3,7 +3,8 @@
 A network with weights of order 1 learns from numbers of order 1. So with `auto`
   - observations are normalised if a feature leaves +-`LARGE`, or one that changes stays within `SMALL`;
   - rewards are scaled if the deviation of the discounted return is above `LARGE_RETURN`, or no reward reaches `SMALL`.
-Images and bytes are left alone: their scale is known. Rewards that are clipped are bounded already.
+Images and bytes are left alone: their scale is known. Of an image of floats that is on a large one, such as 0 to 255,
+the user is told. Rewards that are clipped are bounded already.
 
 Afterwards the environments begin anew from their seed. So where both are decided against, the run is the one that it
 would have been without this, bit for bit. Normalisation begins with what was observed here.
@@ -47,7 +48,8 @@ def decided(
         TrainerError: an observation is not finite.
     """
     spec = envs[0].spec
-    is_plain = len(spec.observation_shape) < 3 and getattr(spec, "observation_dtype", "float32") == "float32"
+    of_floats = getattr(spec, "observation_dtype", "float32") == "float32"
+    is_plain = len(spec.observation_shape) < 3 and of_floats
     normalizes = train.normalize_observations == "on"
     asks_observations = train.normalize_observations == "auto" and is_plain
     scales, asks_rewards = train.reward_scaling == "return", train.reward_scaling == "auto" and not train.reward_clip
@@ -56,6 +58,13 @@ def decided(
     seen = _play(envs, train.gamma, seed, world) if used else None
     if seen is not None and asks_observations:
         normalizes = _agreed(seen.about_observations(world), "observations are normalised", notes, world)
+    if seen is not None and of_floats and not is_plain and train.normalize_observations == "auto":
+        reason = seen.about_observations(world, small=False)
+        if reason is not None:
+            notes.append(
+                f"observations are an image, and left as they are: {reason}; give bytes (uint8), or floats of about 1, "
+                "or set train.normalize_observations to on"
+            )
     if seen is not None and asks_rewards:
         scales = _agreed(seen.about_rewards(world), "rewards are scaled", notes, world)
     normalizer = Normalizer(seen.moments.over(world), device) if seen is not None and normalizes else None
@@ -71,8 +80,8 @@ class _Seen:
         self.moments, self.returns, self.largest_reward = Moments.none(features), Moments.none(1), 0.0
         self.low, self.high = np.full(features, np.inf), np.full(features, -np.inf)
 
-    def about_observations(self, world: World) -> str | None:
-        """Returns on the first process why they need to be normalised, or None."""
+    def about_observations(self, world: World, *, small: bool = True) -> str | None:
+        """Returns on the first process why they need to be normalised, or None. `small`: also one that hardly varies."""
         gathered = world.gather((self.low, self.high))
         if not gathered:
             return None
@@ -82,7 +91,7 @@ class _Seen:
         if peak.max() > LARGE:
             return f"feature {int(peak.argmax())} reaches {peak.max():.3g} in random play (limit {LARGE:g})"
         spread[spread == 0] = np.inf
-        if spread.min() < SMALL:
+        if small and spread.min() < SMALL:
             return f"feature {int(spread.argmin())} varies by {spread.min():.3g} in random play (limit {SMALL:g})"
         return None
 
