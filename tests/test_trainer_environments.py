@@ -128,11 +128,15 @@ def test_a_python_environment_that_lacks_something_is_told_what(walk: str, tmp_p
         "class Nothing(walk_example.Walk):\n"
         "    score_range = solved_score = max_episode_steps = agents_per_env = observation_dtype = None\n"
     )
+    (tmp_path / "calendar.py").write_text("class Walk: pass\n")
     assert spec("python:lacking_example:Nothing").max_episode_steps == 0, "None: as if it were not there"
     for name, message in {
         "python:walk_example": "must be python:package.module:factory",
         "python::Walk": "must be python:package.module:factory",
         "python:no_such_module:Walk": "No module named 'no_such_module'",
+        "python:walk_example.py:Walk": "'walk_example.py' is a file: give its module, .*, such as walk_example$",
+        "python:./a/walk.py:Walk": "'./a/walk.py' is a file: give its module, .*, such as a.walk$",
+        "python:calendar:Walk": r"calendar has no function or class 'Walk'.*; it is .*, not the calendar.py here",
         "python:walk_example:Wlak": "module walk_example has no function or class 'Wlak'",
         "python:lacking_example:number": "has no function or class 'number'",
         "python:lacking_example:nothing": "made a SimpleNamespace without observation_shape, reset, step",

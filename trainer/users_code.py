@@ -44,6 +44,11 @@ def find(
         ConfigError: there is no such module, it cannot be loaded, or nothing of that name is in it.
     """
     find_beside_us()
+    if module_name.endswith(".py") or "/" in module_name:
+        named = ".".join(part for part in module_name.removesuffix(".py").split("/") if part not in ("", ".", ".."))
+        raise ConfigError(
+            f"{failing}: '{module_name}' is a file: give its module, as import has it, such as {named or 'my_file'}"
+        )
     try:
         module = importlib.import_module(module_name)
     except Exception as error:  # the user's file may raise anything
@@ -53,8 +58,17 @@ def find(
     found = getattr(module, name, None)
     if not callable(found):
         public = [known for known in vars(module) if not known.startswith("_")]
-        raise ConfigError(f"{failing}: module {module_name} has no {what} '{name}'{nearest(name, public)}")
+        missing = f"{failing}: module {module_name} has no {what} '{name}'{nearest(name, public)}"
+        raise ConfigError(missing + _hidden(module))
     return module, found
+
+
+def _hidden(module: ModuleType) -> str:
+    """Returns what to say where a file in the working directory is hidden by an installed module of its name."""
+    ours, theirs = Path(f"{module.__name__.replace('.', '/')}.py"), getattr(module, "__file__", None)
+    if not ours.is_file() or (theirs is not None and Path(theirs).resolve() == ours.resolve()):
+        return ""
+    return f"; it is {theirs or 'built in'}, not the {ours} here: rename yours"
 
 
 def in_words(error: BaseException, trace: str = "") -> str:

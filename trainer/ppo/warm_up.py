@@ -81,7 +81,7 @@ class _Seen:
         self.low, self.high = np.full(features, np.inf), np.full(features, -np.inf)
 
     def about_observations(self, world: World, *, small: bool = True) -> str | None:
-        """Returns on the first process why they need to be normalised, or None. `small`: also one that hardly varies."""
+        """Returns on the first process why they need to be normalised, or None. `small`: also ones that hardly vary."""
         gathered = world.gather((self.low, self.high))
         if not gathered:
             return None
