@@ -1,10 +1,13 @@
 """Worker processes over shared memory: the same rows as in one process, in whatever order they come."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import psutil
@@ -14,7 +17,7 @@ from gym_worlds import LIMIT
 from patience import PATIENCE_SECONDS
 from training import make_policy, make_rollout
 
-from protein.trainer.environments import groups, make, resume
+from protein.trainer.environments import groups, make, resume, worker
 from protein.trainer.environments.pool import PoolEnv
 from protein.trainer.errors import ConfigError, TrainerError
 from protein.trainer.ppo.batch import Batch
@@ -104,6 +107,29 @@ def test_an_error_in_a_worker_is_told_in_one_line() -> None:
     faulty.close()
     with pytest.raises(ConfigError, match=r"takes no argument env.args.falt; did you mean 'fault'"):
         make("gym-async:gym_worlds:Faulty-v0", 2, args={"falt": "nan"})
+
+
+def test_a_worker_that_fails_after_another_ends_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The trainer has closed the pipes by then."""
+
+    def fails(*_: Any) -> None:
+        raise TrainerError("an environment is wrong")
+
+    monkeypatch.setattr(worker, "_work", fails)
+    monkeypatch.setattr(worker, "Shared", lambda layout: layout)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    ours, theirs = multiprocessing.Pipe()
+    ours.send(SimpleNamespace(path=sys.path))
+    ours.close()
+    read, write = os.pipe()
+    os.close(read)
+    worker.main(0, theirs, write)
+    os.close(write)
+    theirs.close()
+    assert not capsys.readouterr().err
 
 
 @pytest.mark.parametrize("workers", [1, 2])

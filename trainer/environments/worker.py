@@ -5,6 +5,7 @@ module. It gets two descriptors: a socket to the trainer, and the pipe for the a
 is a `Layout`. The worker ends when the socket is closed.
 """
 
+import contextlib
 import math
 import mmap
 import os
@@ -100,9 +101,10 @@ def main(number: int, commands: Connection, answers: int) -> None:
         text = str(error) if isinstance(error, TrainerError) else f"{type(error).__name__}: {error}"
         if not isinstance(error, TrainerError):
             traceback.print_exc()
-        commands.send(" ".join(text.split()))
-        os.write(answers, bytes([FAILED, number]))
-        threading.Event().wait(LINGER_SECONDS)  # the trainer reads it, and ends this process
+        with contextlib.suppress(OSError):  # another worker has failed before, and the trainer has closed the pipes
+            commands.send(" ".join(text.split()))
+            os.write(answers, bytes([FAILED, number]))
+            threading.Event().wait(LINGER_SECONDS)  # the trainer reads it, and ends this process
 
 
 def _work(number: int, shared: Shared, layout: Layout, commands: Connection, answers: int) -> None:
