@@ -236,6 +236,16 @@ def test_a_loss_that_is_not_finite_ends_the_run(data: Path, tmp_path: Path) -> N
     assert not (tmp_path / checkpoints.FILE_NAME).exists(), "no checkpoint holds such weights"
 
 
+def test_a_point_of_the_curve_that_is_not_finite_ends_the_run(data: Path, tmp_path: Path) -> None:
+    """A step's loss is finite, and the weights after it are not: the curve is the first to read them."""
+    events = EventLog()
+    config = small(data, steps=4, train={"learning_rate": 1e30, "embedding_learning_rate": 1e30})
+    with pytest.raises(DivergedError, match=r"diverged at step \d+: the loss on the validation text is not finite"):
+        run(config, directory=tmp_path, report=events.record)
+    assert events[-1]["reason"] == "diverged"
+    assert all(math.isfinite(event["score"]) for event in events if event.get("score") is not None)
+
+
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_precisions_of_16_bits_train_alike(precision: str, data: Path) -> None:
     exact, _ = go(small(data, steps=3))

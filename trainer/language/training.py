@@ -180,8 +180,6 @@ class LanguageTraining:
     def _last_loss(self, stopped: Stopped) -> TextLoss | None:
         """Returns the loss on the validation text, and ends the curve with it; None after a signal."""
         found = None if stopped == "signal" else self._evaluator.measure(self._precision, self._context.stop.is_set)
-        if found is not None and not math.isfinite(found.nats_per_token):
-            raise DivergedError(self._diverged("the loss on the validation text"))
         if found is not None or self.course.unreported:
             self._measure(found)
         return found
@@ -287,6 +285,9 @@ class LanguageTraining:
         loss, norm = self._world.sum_(sums).tolist()
         self._stopwatch.stop()
         self._check(loss, norm)
+        if found is not None and not math.isfinite(found.nats_per_token):
+            # The weights of a step are not finite, and no training step has read them yet.
+            raise DivergedError(self._diverged("the loss on the validation text"))
         metrics = {"gradient_norm": norm, "learning_rate": self._updates.learning_rate}
         if self._num_losses:
             self._loss = loss / self._num_losses
@@ -304,7 +305,7 @@ class LanguageTraining:
         metrics["peak_share"] = flops / self._world.size / self._peak_flops
         if found is not None:
             metrics |= {"loss": found.nats_per_token, "bits_per_byte": found.bits_per_byte}
-            self._score = found.score if math.isfinite(found.score) else None
+            self._score = found.score
         course.report(None if found is None else found.score, metrics)
 
     def _check(self, *figures: float) -> None:
