@@ -17,9 +17,12 @@ from whole_runs import go
 from protein.trainer.errors import CheckpointError, DataError
 from protein.trainer.language.curve import Curve
 from protein.trainer.language.curve_rows import choose_rows
+from protein.trainer.language.data import bpe
 from protein.trainer.language.data.batches import Batches
 from protein.trainer.language.data.corpus import Corpus, open_corpus
+from protein.trainer.language.data.preparing import Document, Split, write_folder
 from protein.trainer.language.evaluate import Evaluator, TextLoss, evaluate
+from protein.trainer.language.sample import sample
 from protein.trainer.machine.checkpoint import FILE_NAME
 from protein.trainer.machine.distributed import ALONE
 
@@ -91,6 +94,26 @@ def test_a_checkpoint_of_another_vocabulary_is_refused(run: Path, tmp_path: Path
     (data / "data.json").write_text(json.dumps({**description, "vocab_size": 300}))
     with pytest.raises((DataError, CheckpointError)):
         evaluate(run / "done" / FILE_NAME, data=str(data))
+
+
+def test_a_text_of_another_tokenizer_is_refused_though_it_has_as_many_tokens(run: Path, tmp_path: Path) -> None:
+    """A byte-pair encoding without merges has 257 tokens, as bytes have, and other numbers for most of them."""
+    pytest.importorskip("tokenizers")
+    text = tmp_path / "text.txt"
+    text.write_text("one and two and three\n" * 40, encoding="utf-8")
+    split, pairs = Split.of(0.3, text.stat().st_size), bpe.learn([b"abc"], VOCABULARY)
+    write_folder(tmp_path / "pairs", [Document(path=text)], pairs, split)
+    path, data = run / "done" / FILE_NAME, str(tmp_path / "pairs")
+    assert open_corpus(data).vocab_size == open_corpus(run / "small").vocab_size
+    with pytest.raises(
+        CheckpointError, match="tokens of another tokenizer than that of the text 'pairs': give"
+    ) as caught:
+        evaluate(path, data=data, tokens=32, threads=1)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(CheckpointError, match="another tokenizer"):
+        sample(path, "a", data=data, threads=1)
+    with pytest.raises(CheckpointError, match="another tokenizer"):
+        go(small(tmp_path / "pairs"), resume=path)
 
 
 def test_hellaswag_is_asked_at_the_end_and_of_a_checkpoint(run: Path, tmp_path: Path) -> None:

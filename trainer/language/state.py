@@ -17,6 +17,7 @@ from ..machine.distributed import World
 from .config import LanguageConfig
 from .data.batches import Batches
 from .data.corpus import Corpus
+from .data.tokenizer import digest
 from .model import GPT
 from .update import Updates
 
@@ -25,12 +26,16 @@ MODEL = "model/"  # the group that evaluation and samples need
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SavedModel:
-    """A language model's checkpoint, with what its metadata say of the run."""
+    """A language model's checkpoint, with what its metadata say of the run.
+
+    `tokenizer` is the digest of that of its text; "": an earlier version has written the file, which did not say.
+    """
 
     checkpoint: Checkpoint
     config: LanguageConfig
     vocab_size: int
     micro_batch: int
+    tokenizer: str
 
 
 def read(path: Path, *, prefix: str | tuple[str, ...] = "") -> SavedModel:
@@ -46,6 +51,7 @@ def read(path: Path, *, prefix: str | tuple[str, ...] = "") -> SavedModel:
             config=LanguageConfig.from_dict(saved.config),
             vocab_size=int(saved.details["vocab_size"]),
             micro_batch=int(saved.details["micro_batch"]),
+            tokenizer=str(saved.details.get("tokenizer", "")),
         )
     except (KeyError, TypeError, ValueError, ConfigError) as error:
         raise checkpoints.damaged(path, error) from error
@@ -59,11 +65,16 @@ def load_model(saved: SavedModel, path: Path, device: torch.device) -> GPT:
 
 
 def require_corpus(saved: SavedModel, path: Path, corpus: Corpus) -> None:
-    """Raises `CheckpointError` unless the corpus has the vocabulary that the network was trained with."""
+    """Raises `CheckpointError` unless the corpus has the tokens that the network was trained with."""
     if saved.vocab_size != corpus.vocab_size:
         raise CheckpointError(
             f"cannot use {path}: its network has {saved.vocab_size:,} tokens, and the text '{corpus.name}' has"
             f" {corpus.vocab_size:,}: give the text that it was trained on"
+        )
+    if saved.tokenizer and saved.tokenizer != digest(corpus.tokenizer):
+        raise CheckpointError(
+            f"cannot use {path}: its network has learned the tokens of another tokenizer than that of the text"
+            f" '{corpus.name}': give the text that it was trained on, or make the tokens with that text's tokenizer"
         )
 
 
@@ -120,7 +131,11 @@ class LanguageState:
                 # Copies, because tied weights and views of one vector share their memory, which the format forbids.
                 tensors={f"{prefix}/{n}": t.clone() for prefix, group in groups.items() for n, t in group.items()},
                 first_step=first_step,
-                details={"vocab_size": self.corpus.vocab_size, "micro_batch": micro_batch},
+                details={
+                    "vocab_size": self.corpus.vocab_size,
+                    "tokenizer": digest(self.corpus.tokenizer),
+                    "micro_batch": micro_batch,
+                },
             ),
         )
 

@@ -15,7 +15,7 @@ from . import released
 from .config import EvalConfig, ModelConfig
 from .data import bpe
 from .data.corpus import Corpus, open_corpus
-from .data.tokenizer import Tokenizer
+from .data.tokenizer import Tokenizer, digest
 from .model import GPT
 from .model.released import load_released_
 from .state import MODEL, load_model, read, require_corpus
@@ -142,7 +142,7 @@ def require_tokenizer(found: released.Released, of_data: Tokenizer | None) -> To
             f"the weights in {folder} are for {found.vocab_size:,} tokens, and the text's tokenizer has"
             f" {tokenizer.vocab_size:,}: {remedy}"
         )
-    if own is not None and of_data is not None and not _same(own, of_data):
+    if own is not None and of_data is not None and digest(own) != digest(of_data):
         raise CheckpointError(f"the text's tokens are not those of the tokenizer in {folder}: {remedy}")
     return tokenizer
 
@@ -158,10 +158,3 @@ def require_released(model: ModelConfig, tokenizer: Tokenizer) -> None:
     found.require(model)
     require_tokenizer(found, tokenizer)
     released.require_weights(found)
-
-
-def _same(one: Tokenizer, other: Tokenizer) -> bool:
-    """Whether two tokenizers have the same tokens."""
-    if (one.vocab_size, one.document_token) != (other.vocab_size, other.document_token):
-        return False
-    return all(one.decode([token]) == other.decode([token]) for token in range(one.vocab_size))

@@ -3,6 +3,7 @@
 Every tokenizer here loses nothing: `decode(encode(text)) == text`. The document token stands for no text.
 """
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -87,6 +88,16 @@ def open_tokenizer(path: str | Path) -> Tokenizer:
     if str(path) == BYTES:
         return Bytes()
     return bpe.read(Path(path))
+
+
+def digest(tokenizer: Tokenizer) -> str:
+    """Returns a short text that is the same for two tokenizers only where each token means the same in both."""
+    found = hashlib.blake2b(f"{tokenizer.vocab_size} {tokenizer.document_token}".encode(), digest_size=8)
+    for token in range(tokenizer.vocab_size):
+        text = tokenizer.decode([token])
+        found.update(len(text).to_bytes(4))
+        found.update(text)
+    return found.hexdigest()
 
 
 def text_of(tokenizer: Tokenizer, tokens: Sequence[int]) -> str:
