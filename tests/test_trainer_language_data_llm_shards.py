@@ -88,6 +88,14 @@ def test_damaged_files_are_named(folder: Path) -> None:
         open_corpus(folder)
 
 
+@pytest.mark.parametrize("name", ["pretrain_val_000000.bin", "medieval_train_000001.bin"])
+def test_a_file_that_would_be_in_both_parts_is_refused(name: str, folder: Path) -> None:
+    """Its text would be trained on, and the score measured on it."""
+    (folder / "fineweb_val_000000.bin").rename(folder / name)
+    with pytest.raises(DataError, match=rf"{name} fits \*train\*.bin and \*val\*.bin, .*: rename it"):
+        open_corpus(folder)
+
+
 def test_a_run_learns_them_and_answers_hellaswag(folder: Path, tmp_path: Path) -> None:
     questions = [
         {"ctx": f"document {number} about", "label": number % 4, "endings": ["zq jxk", "kkv", "wqx z", "vvx"]}

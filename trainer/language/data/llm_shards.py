@@ -33,10 +33,17 @@ def shards(folder: Path, part: str) -> list[Shard]:
     """Returns the files of a part, each of the right size.
 
     Raises:
-        DataError: there are none, or one is damaged.
+        DataError: there are none, one is damaged, or a name says both parts, as `pretrain_val_000000.bin` does.
     """
     pattern = _PATTERNS[part]
-    found = [_shard(path) for path in sorted(folder.glob(pattern))]
+    paths = sorted(folder.glob(pattern))
+    for path in paths:
+        if all(path.match(other) for other in _PATTERNS.values()):
+            raise DataError(
+                f"the name of {path} fits {' and '.join(_PATTERNS.values())}, so its text would be for training and for"
+                " validation: rename it, so that it fits one of the two"
+            )
+    found = [_shard(path) for path in paths]
     if not found:
         raise DataError(f"{folder} holds no {pattern}, the {part} text: give a folder with both parts")
     return found
