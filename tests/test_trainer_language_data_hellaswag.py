@@ -41,6 +41,12 @@ def test_the_file_of_its_authors_is_read(tmp_path: Path) -> None:
     assert first.endings == tuple(LINE["endings"])  # type: ignore[arg-type]
 
 
+def test_a_text_may_hold_the_line_ends_of_unicode(tmp_path: Path) -> None:
+    path, context = tmp_path / "hellaswag_val.jsonl", "a roof\u2028he\u0085and"
+    path.write_text(json.dumps({**LINE, "ctx": context}, ensure_ascii=False) + "\r\n", encoding="utf-8")
+    assert [question.context for question in read_questions(path)] == [context]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

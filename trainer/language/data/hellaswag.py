@@ -68,7 +68,8 @@ def read_questions(path: Path) -> list[Question]:
         DataError: it cannot be read, holds none, or a line is no question with its label.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # Not `splitlines`, which ends a line at U+2028, too, and a text may hold that.
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise DataError(f"cannot read {path}: {reason}: check the path and its permissions") from error
