@@ -60,6 +60,12 @@ def test_draws_follow_the_probabilities() -> None:
     torch.testing.assert_close(shares(temperature=3.0, top_k=3), expected, rtol=0, atol=tolerance)
 
 
+def test_next_to_no_temperature_is_greedy() -> None:
+    model = every_weight_drawn(make_model(vocab_size=50), 0.3)
+    cold = continued(model, [3], tokens=9, temperature=1e-320, top_k=5, seed=0)
+    assert cold == continued(model, [3], tokens=9, **GREEDY)
+
+
 def test_the_seed_decides_and_the_global_generator_is_left_alone() -> None:
     model = every_weight_drawn(make_model(vocab_size=50), 0.1)
     before = torch.get_rng_state()

@@ -148,5 +148,6 @@ def _draw(logits: torch.Tensor, temperature: float, top_k: int, generator: torch
     if 0 < top_k < len(logits):
         least = logits.topk(top_k).values[-1]
         logits = logits.masked_fill(logits < least, float("-inf"))
-    probabilities = torch.softmax(logits.double() / temperature, 0)
+    logits = logits.double()
+    probabilities = torch.softmax((logits - logits.max()) / temperature, 0)  # the largest one cannot overflow
     return int(torch.multinomial(probabilities, 1, generator=generator))
