@@ -139,6 +139,8 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     assert find_files([tmp_path], "*.py") == [tmp_path / "a.py"]
     with pytest.raises(DataError, match=r"holds no files like '\*\.c'"):
         find_files([tmp_path], "*.c")
+    with pytest.raises(DataError, match=r"the pattern '/\*.py' begins with a slash"):
+        find_files([tmp_path], "/*.py")
     with pytest.raises(DataError, match="folder holds no files"):
         find_files([tmp_path / "folder"])
     with pytest.raises(DataError, match=r"there is no file .*none"):

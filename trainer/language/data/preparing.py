@@ -114,8 +114,10 @@ def find_files(paths: Sequence[Path], match: str | None = None) -> list[Path]:
         match: files in folders must have such a name, as in `*.py`; None: any.
 
     Raises:
-        DataError: a path is not there, or a folder holds no such file.
+        DataError: a path is not there, a folder holds no such file, or `match` begins with a slash.
     """
+    if match is not None and Path(match).is_absolute():
+        raise DataError(f"the pattern '{match}' begins with a slash, and is for names within a folder: drop the slash")
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
