@@ -1,10 +1,12 @@
 """The commands with a language model: it is trained, goes on, is measured, writes, and is swept, for real but tiny."""
 
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -232,6 +234,17 @@ def test_a_sweep_goes_on_and_refuses_another_definition(sweep: Path, run: Run) -
         "sweep --config words.toml --name second --seed 1 --max-trials 2 --model.width-ratio 8"
     )
     assert "compared in text/words" in run("compare text-words second")
+
+
+def test_a_sweep_whose_text_was_made_anew_says_so(sweep: Path, run: Run) -> None:
+    line = "sweep --config words.toml --name old --max-trials 1"
+    data = sweep / "words" / "data.json"
+    made = data.stat().st_mtime
+    assert "newer" not in run(line) + run(line)
+    os.utime(data, (made, time.time() + 60))
+    said = run(line)
+    os.utime(data, (made, made))
+    assert f"the tokens in {sweep / 'words'} are newer than this sweep" in said
 
 
 def test_an_agents_checkpoint_writes_nothing(words: Path, run: Run) -> None:

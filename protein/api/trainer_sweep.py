@@ -1,5 +1,6 @@
 """A sweep that runs the trainer: its definition from the layers of configuration, and its designer."""
 
+import contextlib
 from pathlib import Path
 
 from protein.api.definition import NAME_LENGTH, check_name
@@ -14,7 +15,9 @@ from protein.sweep import provenance, source_snapshot
 from protein.sweep.methods import make_designer
 from protein.trainer.kinds import LANGUAGE
 from protein.trainer.language.config import BUILT_IN
-from protein.types import SweepSpec
+from protein.types import SweepRecord, SweepSpec
+
+_DATA_FILE = "data.json"  # of a folder of tokens; written when it is made
 
 
 def define(layers: Layers, settings: SweepConfig, name: str | None, *, device: str | None = None) -> SweepSpec:
@@ -58,6 +61,18 @@ def _with_absolute_paths(layers: Layers) -> Layers:
         if setting.value not in ("", BUILT_IN):
             layers = layers.with_values({name: str(Path(setting.value).absolute())}, setting.source)
     return layers
+
+
+def newer_text(sweep: SweepRecord) -> str:
+    """Returns a line to print where the text of a language model's sweep was made after the sweep; else ""."""
+    path = sweep.spec.config.get("data", {}).get("path", BUILT_IN)
+    with contextlib.suppress(OSError):  # reading the text says what is wrong with it
+        if path != BUILT_IN and (Path(path) / _DATA_FILE).stat().st_mtime > sweep.created_at.timestamp():
+            return (
+                f"the tokens in {path} are newer than this sweep: if their text has changed, scores before and after"
+                " cannot be compared; give a new sweep with --name"
+            )
+    return ""
 
 
 def designer(spec: SweepSpec, settings: SweepConfig) -> Designer:

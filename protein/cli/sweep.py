@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from protein.api import backends, stores, trackers, warm_start
+from protein.api import backends, stores, trackers, trainer_sweep, warm_start
 from protein.api.definition import create_or_resume
 from protein.api.recommended import initial_params, score_range
 from protein.cli import INTERRUPTED_CODE, command_sweep, sweep_messages, sweep_plan
@@ -187,7 +187,8 @@ def _announce(
         speed = (
             f"this machine is {settings.speed:.2f} times as fast as the reference machine, in whose seconds costs are"
         )
-    for line in (plan.slots.text(), plan.why_not_continued, speed):
+    newer_text = "" if created else trainer_sweep.newer_text(sweep)
+    for line in (newer_text, plan.slots.text(), plan.why_not_continued, speed):
         if line:
             console.print(Text(line), soft_wrap=True)
 
