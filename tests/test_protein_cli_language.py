@@ -141,6 +141,17 @@ def test_a_run_at_its_limit_goes_on(words: Path, run: Run) -> None:
     assert "contradicts --resume" in run.error(f"train --resume {directory} --env pong")
 
 
+def test_a_run_that_ended_in_its_last_evaluation_goes_on(words: Path, run: Run) -> None:
+    """As Ctrl-C or a kill leaves it: all steps are made, and there is no score."""
+    score = run("train --config words.toml --train.total-tokens 256").partition("\nscore ")[2].partition("\n")[0]
+    directory = trained(words)
+    events = (directory / "measurements.jsonl").read_text().splitlines(keepends=True)
+    assert '"result"' in events[-1]
+    (directory / "measurements.jsonl").write_text("".join(events[:-1]))
+    assert f"\nscore {score}\n" in run(f"train --resume {directory}")
+    assert "the run has made its 256 tokens" in run.error(f"train --resume {directory}")
+
+
 def test_ctrl_c_ends_a_run_that_can_go_on(words: Path, run: Run) -> None:
     line = [sys.executable, "-m", "protein", "train", "--config", "words.toml", "--train.total-tokens", "10000000"]
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -67,11 +67,14 @@ def _locked(directory: Path) -> Iterator[None]:
 
 
 def _has_begun(directory: Path) -> bool:
-    if (directory / resuming.TRAINERS_FILE).exists():
-        return True
+    return (directory / resuming.TRAINERS_FILE).exists() or _has_event(directory, "start")
+
+
+def _has_event(directory: Path, kind: str) -> bool:
+    """Whether a run's file of measurements has an event of this kind."""
     try:
         with (directory / MEASUREMENTS).open(encoding="utf-8") as lines:
-            return any(read_line(line)["event"] == "start" for line in lines)
+            return any(read_line(line)["event"] == kind for line in lines)
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
@@ -147,13 +150,17 @@ class Recorder:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Interrupted:
-    """A run that can be resumed. `directory` is its folder; None where the checkpoint lies elsewhere, as a copy."""
+    """A run that can be resumed. `directory` is its folder; None where the checkpoint lies elsewhere, as a copy.
+
+    `unmeasured`: it has not ended with a score, so even where all steps are made the evaluation is to be made yet.
+    """
 
     checkpoint: Path
     directory: Path | None
     config: Mapping[str, Any]  # of the run, nested
     steps: int
     elapsed_seconds: float
+    unmeasured: bool = False
 
 
 def interrupted_run(given: Path) -> Interrupted:
@@ -171,9 +178,11 @@ def interrupted_run(given: Path) -> Interrupted:
         if run is None:
             raise ValueError
         folder = checkpoint.parent
+        directory = folder if (folder / CONFIG_FILE).is_file() else None
         return Interrupted(
             checkpoint=checkpoint,
-            directory=folder if (folder / CONFIG_FILE).is_file() else None,
+            directory=directory,
+            unmeasured=directory is not None and not _has_event(directory, "result"),
             config=kinds.read(run["config"]).to_dict(),
             steps=int(run["steps"]),
             elapsed_seconds=float(run["elapsed_seconds"]),

@@ -173,7 +173,8 @@ def _resumed_config(arguments: TrainArguments, before: Interrupted, values: Mapp
         if given is not None:
             raise UsageError(f"{name} {given} contradicts --resume, which takes the run's own config; drop one of them")
     kind = kind_of(before.config)
-    env = kind.config.from_dict(before.config).subject
+    own = kind.config.from_dict(before.config)
+    env = own.subject
     if arguments.environment not in (None, env):
         raise UsageError(f"--env {arguments.environment} contradicts --resume {arguments.resume}, a run of '{env}'")
     source = f"the checkpoint {before.checkpoint}"
@@ -182,6 +183,8 @@ def _resumed_config(arguments: TrainArguments, before: Interrupted, values: Mapp
     )
     config = layers.run_config()
     train = config.train
+    if before.unmeasured and (config.total_steps, train.max_seconds) == (own.total_steps, own.train.max_seconds):
+        return config  # what is left may be the evaluation alone
     if before.steps >= config.total_steps:
         raise UsageError(
             f"--resume {arguments.resume}: the run has made its {before.steps:,} {kind.unit}; to train on, give more"
