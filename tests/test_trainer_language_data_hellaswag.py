@@ -99,8 +99,9 @@ def test_the_smallest_mean_loss_is_the_answer() -> None:
     ]
     for rows in (4, 8, 64):
         result = evaluate(questions, Bytes(), loss_by_letter, longest=64, batch_rows=rows)
-        assert (result.num_questions, result.num_right) == (4, 2)
-    assert result.accuracy == 0.5
+        assert result is not None
+        assert (result.num_questions, result.num_right, result.accuracy) == (4, 2, 0.5)
+    assert evaluate(questions, Bytes(), loss_by_letter, longest=64, stop=lambda: True) is None
 
 
 def test_means_and_sums_are_those_of_a_loop() -> None:
@@ -119,4 +120,4 @@ def test_means_and_sums_are_those_of_a_loop() -> None:
         by_mean += int(torch.stack([one.mean() for one in losses]).argmin()) == question.label
         by_sum += int(torch.stack([one.sum() for one in losses]).argmin()) == question.label
     result = evaluate(questions, Bytes(), lambda tokens: table[tokens], longest=64, batch_rows=12)
-    assert (result.num_right, result.num_right_by_sum) == (by_mean, by_sum)
+    assert result is not None and (result.num_right, result.num_right_by_sum) == (by_mean, by_sum)

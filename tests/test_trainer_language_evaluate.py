@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,14 @@ from small_models import every_weight_drawn, make_model
 from whole_runs import go
 
 from protein.trainer.errors import CheckpointError, DataError
+from protein.trainer.language import training
 from protein.trainer.language.curve import Curve
 from protein.trainer.language.curve_rows import choose_rows
 from protein.trainer.language.data import bpe
 from protein.trainer.language.data.batches import Batches
 from protein.trainer.language.data.corpus import Corpus, open_corpus
 from protein.trainer.language.data.preparing import Document, Split, write_folder
-from protein.trainer.language.evaluate import Evaluator, TextLoss, evaluate
+from protein.trainer.language.evaluate import Evaluator, TextLoss, answer, evaluate
 from protein.trainer.language.sample import sample
 from protein.trainer.machine.checkpoint import FILE_NAME
 from protein.trainer.machine.distributed import ALONE
@@ -133,6 +135,24 @@ def test_hellaswag_is_asked_at_the_end_and_of_a_checkpoint(run: Path, tmp_path: 
     assert evaluate(tmp_path / FILE_NAME, questions=questions, threads=1).hellaswag == 1.0
     with pytest.raises(DataError, match="cannot read"):
         go(small(run / "small", eval={"hellaswag": str(tmp_path / "none.jsonl")}))
+
+
+def test_a_signal_interrupts_the_questions_at_a_runs_end(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = {"ctx": "aaa is", "endings": ["3 times x", "q", "%", "e"], "label": 0}
+    (tmp_path / "questions.jsonl").write_text(json.dumps(line))
+    config = small(run / "small", eval={"hellaswag": str(tmp_path / "questions.jsonl"), "curve_points": 0})
+    stop = threading.Event()
+
+    def ask(*arguments: Any, **options: Any) -> float | None:
+        stop.set()
+        return answer(*arguments, **options)
+
+    monkeypatch.setattr(training, "answer", ask)
+    result, events = go(config, tmp_path / "run", stop=stop)
+    assert result.interrupted and result.score is None and events[-1]["event"] == "interrupted"
+    assert "hellaswag" not in events[-1]["metrics"] and not (tmp_path / "run" / "sample.txt").exists()
 
 
 class Fake:

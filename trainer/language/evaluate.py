@@ -87,7 +87,8 @@ def evaluate(
         found = Evaluator(corpus, tokens or trained.tokens, model).measure(precision, progress=progress)
         assert found is not None
         if asked is not None:
-            found = dataclasses.replace(found, hellaswag=answer(asked, corpus.tokenizer, model, precision, progress))
+            share = answer(asked, corpus.tokenizer, model, precision, progress)
+            found = dataclasses.replace(found, hellaswag=share)
     return found
 
 
@@ -109,7 +110,9 @@ def ask(
     precision = resolve_precision(trained.precision, where)
     with Arithmetic(where, resolve_threads(threads), precision) as arithmetic:
         prepare(arithmetic, trained.config)
-        return answer(asked, trained.tokenizer, trained.network(where), precision, progress)
+        share = answer(asked, trained.tokenizer, trained.network(where), precision, progress)
+        assert share is not None
+        return share
 
 
 class Evaluator:
@@ -198,9 +201,17 @@ class Evaluator:
 
 
 def answer(
-    questions: Sequence[Question], tokenizer: Tokenizer, model: GPT, precision: str, progress: Progress = ignore
-) -> float:
-    """Returns the share of HellaSwag's questions that the network answers right; guessing gets a quarter."""
+    questions: Sequence[Question],
+    tokenizer: Tokenizer,
+    model: GPT,
+    precision: str,
+    progress: Progress = ignore,
+    stop: Callable[[], bool] = lambda: False,
+) -> float | None:
+    """Returns the share of HellaSwag's questions that the network answers right; guessing gets a quarter.
+
+    None where `stop` interrupted it.
+    """
     device, length = next(model.parameters()).device, model.config.sequence_length
     rows = (CPU_TOKENS if device.type == "cpu" else CUDA_TOKENS) // length
     with torch.no_grad(), autocast(device, precision):
@@ -212,5 +223,6 @@ def answer(
             batch_rows=max(rows, hellaswag.NUM_ENDINGS),
             device=device,
             progress=progress,
+            stop=stop,
         )
-    return found.accuracy
+    return None if found is None else found.accuracy

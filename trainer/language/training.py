@@ -140,6 +140,8 @@ class LanguageTraining:
         written = None
         if world.is_first and not interrupted:
             metrics |= self._answer_questions(timings)
+            interrupted = self._context.stop.is_set()
+        if world.is_first and not interrupted:
             written = self._write_sample(timings)
         return course.end(
             score=None if found is None or interrupted or not world.is_first else found.score,
@@ -188,9 +190,10 @@ class LanguageTraining:
         if not self._questions:
             return {}
         began = time.perf_counter()
-        share = answer(self._questions, self._corpus.tokenizer, self._model, self._precision)
+        tokenizer, stop = self._corpus.tokenizer, self._context.stop.is_set
+        share = answer(self._questions, tokenizer, self._model, self._precision, stop=stop)
         timings["hellaswag"] = time.perf_counter() - began
-        return {"hellaswag": share}
+        return {} if share is None else {"hellaswag": share}
 
     def _write_sample(self, timings: dict[str, float]) -> str | None:
         evaluating, path = self._config.eval, self.course.path

@@ -107,8 +107,9 @@ def evaluate(
     batch_rows: int = 64,
     device: torch.device | str = "cpu",
     progress: Callable[[str, int, int], None] = lambda counted, done, of: None,
-) -> Result:
-    """Returns how many questions a model answers right.
+    stop: Callable[[], bool] = lambda: False,
+) -> Result | None:
+    """Returns how many questions a model answers right; None where `stop` interrupted it.
 
     Args:
         model: tokens `B x T` -> logits `B x T x V`. Columns from `vocab_size` on, which pad a vocabulary, are left out.
@@ -121,6 +122,8 @@ def evaluate(
     step = max(batch_rows // NUM_ENDINGS, 1)
     for first in range(0, len(rendered), step):
         progress("questions asked", first, len(rendered))
+        if stop():
+            return None
         batch = rendered[first : first + step]  # of about the same length: little is filled up
         length = max(_length(one) for one in batch)
         inputs, targets, counts = (
