@@ -74,6 +74,8 @@ def test_a_model_is_trained_measured_and_writes(words: Path, run: Run) -> None:
     asked = run(f"eval --checkpoint {checkpoint} --hellaswag questions.jsonl").splitlines()
     assert asked[-1] == "HellaSwag: 100.0 % right; guessing gets 25 %"
     assert run.json(f"eval --checkpoint {checkpoint} --hellaswag questions.jsonl --json")["hellaswag"] == 1.0
+    at_the_end = run("train --config words.toml --train.total-tokens 128 --eval.hellaswag questions.jsonl")
+    assert re.search(r"\nHellaSwag: \d+\.0 % right; guessing gets 25 %\nit writes\n", at_the_end)
     once, again, other = (run(f"eval --checkpoint {checkpoint} --prompt b --seed {seed}") for seed in (1, 1, 2))
     assert once == again != other
 

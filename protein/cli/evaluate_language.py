@@ -70,11 +70,12 @@ def _ask(arguments: EvalArguments, checkpoint: Path) -> int:
     if arguments.json:
         print_json({"env": None, "checkpoint": str(checkpoint), "hellaswag": share})
     else:
-        tables.make_console().print(_right(share), soft_wrap=True)
+        tables.make_console().print(hellaswag_line(share), soft_wrap=True)
     return 0
 
 
-def _right(share: float) -> str:
+def hellaswag_line(share: float) -> str:
+    """Returns the line about HellaSwag's questions of which the share was answered right."""
     return f"HellaSwag: {100 * share:.1f} % right; guessing gets 25 %"
 
 
@@ -135,5 +136,5 @@ def _measure(arguments: EvalArguments, checkpoint: Path, config: LanguageConfig 
         soft_wrap=True,
     )
     if found.hellaswag is not None:
-        tables.make_console().print(_right(found.hellaswag), soft_wrap=True)
+        tables.make_console().print(hellaswag_line(found.hellaswag), soft_wrap=True)
     return 0

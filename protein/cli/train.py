@@ -15,7 +15,7 @@ from protein.api.found_config import config_changes
 from protein.api.recommended import stored_values
 from protein.api.run_folder import MEASUREMENTS, Interrupted, Recorder, interrupted_run, run_directory
 from protein.api.training import Trained, check_data, require_device, train
-from protein.cli import INTERRUPTED_CODE
+from protein.cli import INTERRUPTED_CODE, evaluate_language
 from protein.cli.arguments.search import TrainArguments
 from protein.cli.output import require_file, writing
 from protein.cli.parse import Command
@@ -132,6 +132,8 @@ def language_end(result: RunResult, checkpoint: Path, config: Config) -> list[st
     """Returns what is said at the end of a language model's training: its score, its sample, and what to do next."""
     tokens = result.metrics.get("evaluation_tokens", 0.0)
     lines = [f"score {text.score(result.score)}: {text.loss(result.metrics)}, over {tokens:,.0f} tokens"]
+    if "hellaswag" in result.metrics:
+        lines.append(evaluate_language.hellaswag_line(result.metrics["hellaswag"]))
     limited = isinstance(config, LanguageConfig) and config.train.schedule_end == "tokens"
     if limited and result.steps < config.total_steps and config.train.lr_schedule != "constant":
         share = result.steps / config.total_steps
