@@ -98,6 +98,17 @@ def test_a_checkpoint_of_another_vocabulary_is_refused(run: Path, tmp_path: Path
         evaluate(run / "done" / FILE_NAME, data=str(data))
 
 
+def test_a_text_that_is_elsewhere_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run keeps `data.path` as it was given, so from another folder a relative one leads nowhere."""
+    write_corpus(tmp_path / "small")
+    monkeypatch.chdir(tmp_path)
+    result, _ = go(small(Path("small"), steps=2, eval={"curve_points": 0}), tmp_path / "done")
+    monkeypatch.chdir(tmp_path / "done")
+    with pytest.raises(DataError, match=r"'small' is no folder: .*; it is the text of .*, and --data names it"):
+        evaluate(Path(FILE_NAME), threads=1)
+    assert evaluate(Path(FILE_NAME), data="../small", threads=1).score == result.score
+
+
 def test_a_text_of_another_tokenizer_is_refused_though_it_has_as_many_tokens(run: Path, tmp_path: Path) -> None:
     """A byte-pair encoding without merges has 257 tokens, as bytes have, and other numbers for most of them."""
     pytest.importorskip("tokenizers")

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import torch
 
-from ..errors import CheckpointError
+from ..errors import CheckpointError, DataError
 from . import released
 from .config import EvalConfig, ModelConfig
 from .data import bpe
@@ -71,7 +71,12 @@ class _Checkpoint:
 
     def __init__(self, path: Path, data: str) -> None:
         self._path, self._saved = path, read(path, prefix=MODEL)
-        self.corpus = open_corpus(data or self._saved.config.data.path)
+        try:
+            self.corpus = open_corpus(data or self._saved.config.data.path)
+        except DataError as error:
+            if data:
+                raise
+            raise DataError(f"{error}; it is the text of {path}, and --data names it in its new place") from error
         require_corpus(self._saved, path, self.corpus)
         self.tokenizer = self.corpus.tokenizer
 
