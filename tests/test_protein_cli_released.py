@@ -98,6 +98,7 @@ def test_what_does_not_fit_is_one_line(here: Any, run: Run, folder: Path) -> Non
     (folder / "large" / "config.json").write_text(json.dumps(settings | {"vocab_size": 1000}))
     for flags, said in (
         ("--checkpoint gpt2", "gpt2 holds weights and no text to measure them on; give --data FOLDER, tokens that"),
+        ("--checkpoint gpt2/model.safetensors --prompt x", "in config.json beside it; give the folder, gpt2"),
         ("--checkpoint gpt2 --env pong", "gpt2 holds weights alone; drop --env, and give --data FOLDER"),
         ("--checkpoint gpt2 --data nowhere", "data.path 'nowhere' is no folder"),
         (

@@ -104,6 +104,11 @@ def _file(given: Path) -> Path | None:
     if not given.exists():
         raise UsageError(f"there is no checkpoint {given}; protein train prints its path at its end")
     if not given.is_dir():
+        if given.name == WEIGHTS_FILE and is_released(given.parent):
+            raise UsageError(
+                f"--checkpoint {given} has no sizes, which are in {SETTINGS_FILE} beside it; give the folder,"
+                f" {given.parent}"
+            )
         return given
     if (given / TRAINERS_FILE).is_file():
         return given / TRAINERS_FILE
