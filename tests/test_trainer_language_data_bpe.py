@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from protein.trainer.errors import DataError
 from protein.trainer.language.data import bpe
 from protein.trainer.language.data.bpe import DOCUMENT, BytePairs
-from protein.trainer.language.data.tokenizer import Bytes, open_tokenizer, text_of
+from protein.trainer.language.data.tokenizer import Bytes, digest, open_tokenizer, text_of
 
 pytest.importorskip("tokenizers")
 SOURCE = Path(sysconfig.get_paths()["stdlib"], "argparse.py").read_bytes()
@@ -88,6 +88,20 @@ def test_a_file_without_a_document_token_gets_one(learned: BytePairs, tmp_path: 
     del content["model"]["vocab"][DOCUMENT]
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     assert (open_tokenizer(tmp_path).vocab_size, open_tokenizer(tmp_path).document_token) == (600, 599)
+
+
+def test_added_tokens_are_kept_where_it_is_saved(learned: BytePairs, tmp_path: Path) -> None:
+    """Of Qwen's file, or of GPT-2's with one for padding: tokens behind the document token, in no vocabulary."""
+    learned.save(tmp_path)
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    content["added_tokens"] = [{"content": DOCUMENT, "id": 599}, {"content": "[PAD]", "id": 603}]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    first = open_tokenizer(tmp_path)
+    first.save(tmp_path)
+    again = open_tokenizer(tmp_path)
+    assert (again.vocab_size, again.document_token) == (first.vocab_size, first.document_token) == (604, 599)
+    assert digest(again) == digest(first)
+    assert again.encode(b"a [PAD]").tolist() == learned.encode(b"a [PAD]").tolist()
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,7 @@ class BytePairs:
             "pre_tokenizer": _without_prefix_space(content["pre_tokenizer"]),
             "model": {**content["model"], "vocab": vocabulary, "dropout": None},
         }
+        self._added = list(content.get("added_tokens") or ())
         self._source = source
         self._texts = _texts(vocabulary, self.vocab_size, {self.document_token, *added.values()})
 
@@ -88,7 +89,8 @@ class BytePairs:
         return np.array([len(text) for text in self._texts], np.int64)
 
     def save(self, folder: Path) -> str:
-        (folder / FILE_NAME).write_text(json.dumps(self._content, ensure_ascii=False), encoding="utf-8")
+        content = {**self._content, "added_tokens": self._added}  # without them it would have fewer tokens
+        (folder / FILE_NAME).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
         return FILE_NAME
 
     @functools.cached_property
