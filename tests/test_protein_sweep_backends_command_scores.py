@@ -1,12 +1,14 @@
 """How a command's scores are read: from its output, its log, and files that it writes."""
 
+import dataclasses
 import shlex
+import struct
 from pathlib import Path
 
 import pytest
 from command_jobs import PYTHON, command_backend, command_notes, job, outcome, python, run, wait  # noqa: F401 (fixtures)
 
-from protein.ports import TrialProgress
+from protein.ports import Job, TrialProgress
 from protein.sweep.backends.command import CommandBackend
 from protein.sweep.commands.reports import number_of
 from protein.types import Direction, TrialEnd
@@ -97,6 +99,47 @@ out.write_text("# made by hand\\nsteps,loss,reward\\n1,,0.5\\n2,3,0.75\\n3,4,\\n
     rest, finished = wait(backend)
     assert points + rest == [(1, 0.5), (2, 0.75), (4, 1.0)]
     assert finished.outcome.score == 1.0
+
+
+def test_the_last_row_of_a_csv_file_needs_no_end_of_line(backend: CommandBackend, tmp_path: Path) -> None:
+    text = python(r"import sys; open(sys.argv[1], 'w').write('steps,reward\n1,0.5\n2,0.75')") + " {directory}/out.csv"
+    points, finished = run(
+        backend, job(tmp_path, text, score_from="csv", score="reward", steps="steps", file="out.csv")
+    )
+    assert (points, finished.outcome.score) == ([(1, 0.5), (2, 0.75)], 0.75)
+
+
+@pytest.mark.parametrize(("mode", "text"), [("w", "reward\n0.75\n"), ("a", "0.75\n")])
+def test_the_rows_of_an_earlier_trial_are_not_read(
+    backend: CommandBackend, tmp_path: Path, mode: str, text: str
+) -> None:
+    shared = tmp_path / "results.csv"
+    shared.write_text("reward\n0.5\n")
+    code = f"import time; time.sleep(0.1); open({str(shared)!r}, {mode!r}).write({text!r})"
+    settings = {"score_from": "csv", "score": "reward", "file": str(shared)}
+    points, finished = run(backend, job(tmp_path, python(code), **settings))
+    assert (points, finished.outcome.score) == ([(1, 0.75)], 0.75)
+    reason = outcome(backend, job(tmp_path, python("pass"), 1, **settings)).reason
+    assert f"it wrote no file {shared}" in reason, "it has none of its own"
+
+
+def test_the_events_of_an_earlier_run_are_not_read(backend: CommandBackend, tmp_path: Path) -> None:
+    code = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_bytes(bytes.fromhex(sys.argv[2]))"
+    settings = {"score_from": "tensorboard", "score": "r", "file": "."}
+
+    def trial(file: str, value: float) -> Job:
+        scalar = b"\x0a\x01r\x15" + struct.pack("<f", value)
+        summary = b"\x0a" + bytes([len(scalar)]) + scalar
+        event = b"\x10\x07\x2a" + bytes([len(summary)]) + summary  # step 7
+        record = struct.pack("<QI", len(event), 0) + event + bytes(4)
+        return job(tmp_path, f"{python(code)} {{directory}}/events.out.tfevents.{file} {record.hex()}", **settings)
+
+    assert run(backend, trial("1", 0.5))[0] == [(7, 0.5)]
+    points, finished = run(backend, trial("2", 0.75))
+    assert (points, finished.outcome.score) == ([(7, 0.75)], 0.75)
+    goes_on = dataclasses.replace(trial("3", 0.25), resumes=tmp_path / "0" / "checkpoint")
+    assert run(backend, goes_on)[0] == [(7, 0.5), (7, 0.75), (7, 0.25)], "a trial that goes on keeps its events"
+    assert "it wrote no event file" in outcome(backend, job(tmp_path, python("pass"), **settings)).reason
 
 
 def test_event_files_of_tensorboard_are_read(backend: CommandBackend, tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from protein.sweep import devices, gpus
 from protein.sweep.backends import folders, memory, supervisor
 from protein.sweep.backends.command_process import CONFIG_FILE, LOG_FILE, CommandProcess
 from protein.sweep.commands import settings as commands
+from protein.sweep.commands.readers import readers
 from protein.sweep.commands.settings import CHECKPOINTS, PARAMS_FILE, CommandSettings
 from protein.sweep.speed import in_reference, own_limits
 from protein.types import Direction, Trial, TrialEnd
@@ -121,6 +122,8 @@ class CommandBackend:
         directory: Path,
         behind_seconds: float,
     ) -> CommandProcess:
+        # Before the command writes: what is there by now is none of its own, unless it goes on.
+        scores = readers(CommandSettings.from_config(job.config), directory, begins=job.resumes is None)
         pipes = [os.pipe() for _ in range(5)]  # control, status, report, stdout, stderr
         (control, control_in), (status_out, status), (report_out, report), (out, out_in), (err, err_in) = pipes
         ours = (control_in, status_out, report_out, out, err)
@@ -140,6 +143,7 @@ class CommandBackend:
             job=job,
             directory=directory,
             words=words,
+            scores=scores,
             direction=self._direction,
             control=control_in,
             status=status_out,

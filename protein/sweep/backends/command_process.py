@@ -22,7 +22,8 @@ from protein.sweep.backends.command_outcome import MAX_WORDS
 from protein.sweep.backends.command_reports import CommandReports
 from protein.sweep.backends.told_cost import ToldCost
 from protein.sweep.commands import reports
-from protein.sweep.commands.readers import readers
+from protein.sweep.commands.files import FileReader
+from protein.sweep.commands.reports import PatternReader
 from protein.sweep.commands.settings import CHECKPOINTS, CommandSettings
 from protein.types import PREEMPTED, Artifact, Direction, Measurement, Outcome, TrialEnd, TrialState
 
@@ -54,6 +55,7 @@ class CommandProcess:
         directory: Path,
         direction: Direction,
         words: list[str],
+        scores: tuple[PatternReader | None, FileReader | None],
         control: int,
         status: int,
         report: int,
@@ -70,6 +72,7 @@ class CommandProcess:
             directory: the trial's folder, absolute.
             direction: of the scores that it reports.
             words: the command line.
+            scores: what reads its scores, made before it was started.
             control: written to, to end it.
             status: what the supervisor says of it.
             report: JSON lines and nothing else.
@@ -89,7 +92,7 @@ class CommandProcess:
         self.streams += [Stream("stdout", stdout), Stream("stderr", stderr)]
         self._direction, self._control, self._note = direction, control, note
         self._settings = CommandSettings.from_config(job.config)
-        self._pattern, self._file = readers(self._settings, directory)
+        self._pattern, self._file = scores
         self._status: dict[str, Any] = {}  # what the supervisor has said
         # Reports without steps are counted on from here. Files still hold the rows of an interrupted run.
         counted_from = 0 if self._file is not None or self._settings.steps else job.steps_behind
@@ -161,7 +164,7 @@ class CommandProcess:
     def read_files(self) -> None:
         """Reads what is new in the file that the score is read from, if it is a file."""
         if self._file is not None:
-            for said in self._file.read():
+            for said in self._file.read(complete=self.ended and self._status.get("code") == 0):
                 self.last_sign = time.monotonic()
                 self.heard.add(said, spawned=self.spawned)
 

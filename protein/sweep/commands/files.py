@@ -1,13 +1,15 @@
 """Reads scores from a file that a command writes, while it grows: a CSV file, or event files of TensorBoard.
 
-The file is found below the trial's folder. Nothing here raises for what is in it.
+The file is found below the trial's folder. Nothing here raises for what is in it. What an earlier run has left there
+is not the trial's: it is left out where the trial begins anew.
 """
 
 import contextlib
 import csv
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from protein.sweep.backends import messages
 from protein.sweep.commands.events import scalars
@@ -21,8 +23,8 @@ _EVENTS = "events.out.tfevents."
 class FileReader(Protocol):
     """Follows what a command writes."""
 
-    def read(self) -> list[Said]:
-        """Returns what is new since the last call."""
+    def read(self, *, complete: bool = False) -> list[Said]:
+        """Returns what is new since the last call; `complete`: the command has written all, its last line too."""
         ...
 
     def missing(self) -> str:
@@ -30,48 +32,86 @@ class FileReader(Protocol):
         ...
 
 
+class _Left(NamedTuple):
+    """A file that an earlier run has left: its size and time, the checksum of its bytes, and how many rows it has."""
+
+    size: int
+    time: int
+    checksum: int
+    rows: int
+
+
 class CsvReader:
     """Follows the rows of a CSV file with a header. A file that is written anew with more columns is followed, too."""
 
-    def __init__(self, file: str, column: str, steps: str, directory: Path) -> None:
-        """Reads nothing yet.
+    def __init__(self, file: str, column: str, steps: str, directory: Path, *, begins: bool) -> None:
+        """Reads none of the trial's rows yet.
 
         Args:
             file: relative to `directory`, or absolute. A pattern such as `**/progress.csv` takes the newest match.
             column: that of the score.
             steps: that of the steps; "": rows are counted.
             directory: the trial's folder.
+            begins: whether the trial begins anew, so that what is there now is not its own.
         """
         self._file, self._column, self._steps, self._directory = file, column, steps, directory
         self._path: Path | None = None
-        self._seen: tuple[int, int] | None = None  # size and time of the last read
+        self._seen: tuple[int, int, bool] | None = None  # size and time of the last read, and whether it was complete
         self._rows = 0
         self._header: list[str] = []
+        found = matches(directory, file) if begins else []
+        self._before = {path: left for path in found if (left := self._left(path)) is not None}
 
-    def read(self) -> list[Said]:
-        self._path = self._path or newest(self._directory, self._file)
+    def read(self, *, complete: bool = False) -> list[Said]:
+        self._path = self._path or self._own()
         if self._path is None:
             return []
         try:
             status = self._path.stat()
-            seen = status.st_size, status.st_mtime_ns
+            seen = status.st_size, status.st_mtime_ns, complete
             if seen == self._seen or status.st_size > MAX_BYTES:
                 return []
             text = self._path.read_text(errors="replace")
         except OSError:
             return []
         self._seen = seen
-        complete = text[: text.rfind("\n") + 1]
+        header, rows = self._table(text if complete else text[: text.rfind("\n") + 1])
+        self._header = header or self._header
+        fresh, self._rows = rows[self._rows :], max(len(rows), self._rows)
+        return [said for row in fresh if (said := self._said(row)) is not None]
+
+    def _own(self) -> Path | None:
+        """Returns the newest match that the trial has written; its rows are counted from where the trial's begin."""
+        for path in matches(self._directory, self._file):
+            with contextlib.suppress(OSError):
+                before, status = self._before.get(path), path.stat()
+                if before is not None:
+                    if (status.st_size, status.st_mtime_ns) == (before.size, before.time):
+                        continue
+                    with path.open("rb") as file:
+                        same = status.st_size > before.size and zlib.crc32(file.read(before.size)) == before.checksum
+                    self._rows = before.rows if same else 0  # a file that grew was appended to, another one is new
+                return path
+        return None
+
+    def _left(self, path: Path) -> "_Left | None":
+        with contextlib.suppress(OSError):
+            status = path.stat()
+            data = path.read_bytes() if status.st_size <= MAX_BYTES else b""
+            rows = self._table(data.decode(errors="replace"))[1]
+            return _Left(status.st_size, status.st_mtime_ns, zlib.crc32(data), len(rows))
+        return None
+
+    def _table(self, text: str) -> tuple[list[str], list[list[str]]]:
+        """Returns the header and the rows below it; none where there is no row at all."""
         rows = []
         with contextlib.suppress(csv.Error):
-            rows = [row for row in csv.reader(complete.splitlines()) if row]
+            rows = [row for row in csv.reader(text.splitlines()) if row]
         headers = [[name.strip().lstrip("\ufeff#").strip() for name in row] for row in rows[:MAX_COMMENTS]]
         if not rows:
-            return []
+            return [], []
         first = next((place for place, header in enumerate(headers) if self._column in header), 0)  # after comments
-        self._header, rows = headers[first], rows[first:]
-        fresh, self._rows = rows[1 + self._rows :], max(len(rows) - 1, self._rows)
-        return [said for row in fresh if (said := self._said(row)) is not None]
+        return headers[first], rows[first + 1 :]
 
     def _said(self, row: list[str]) -> Said | None:
         cells = dict(zip(self._header, row, strict=False))
@@ -97,17 +137,26 @@ class CsvReader:
 class EventReader:
     """Follows one scalar in all event files of TensorBoard below a folder."""
 
-    def __init__(self, tag: str, folder: str, directory: Path) -> None:
+    def __init__(self, tag: str, folder: str, directory: Path, *, begins: bool) -> None:
+        """Reads none of the trial's events yet; `begins`: what is there now is not its own, as it begins anew."""
         self._tag, self._folder = tag, directory / folder
-        self._read: dict[Path, int] = {}  # how many bytes of each file were read
+        self._read: dict[Path, int] = {}  # how many bytes of each file were read, or are not the trial's
+        self._wrote = False
         self._tags: set[str] = set()
+        for path in self._files() if begins else []:
+            with contextlib.suppress(OSError):
+                self._read[path] = path.stat().st_size
 
-    def read(self) -> list[Said]:
+    def _files(self) -> list[Path]:
+        return sorted(self._folder.rglob(f"*{_EVENTS}*"))
+
+    def read(self, *, complete: bool = False) -> list[Said]:
         found: list[tuple[float, Said]] = []
-        for path in sorted(self._folder.rglob(f"*{_EVENTS}*")):
+        for path in self._files():
             with contextlib.suppress(OSError), path.open("rb") as file:
                 file.seek(self._read.get(path, 0))
                 data = file.read(MAX_BYTES)
+                self._wrote = self._wrote or path not in self._read or bool(data)
                 events, used = scalars(data)
                 self._read[path] = self._read.get(path, 0) + used
                 self._tags.update(event.tag for event in events)
@@ -119,22 +168,23 @@ class EventReader:
         return [said for _, said in sorted(found, key=lambda one: one[0])]
 
     def missing(self) -> str:
-        if not self._read:
+        if not self._wrote:
             return f"it wrote no event file of TensorBoard below {self._folder}"
         return f"no event file has the tag '{self._tag}'; tags: {_listed(self._tags)}"
 
 
-def newest(directory: Path, pattern: str) -> Path | None:
-    """Returns the file of this name, or the newest one that matches, below a folder; None: there is none yet."""
+def matches(directory: Path, pattern: str) -> list[Path]:
+    """Returns the file of this name, or all that match, the newest first, below a folder."""
     if not any(sign in pattern for sign in "*?["):
         path = directory / pattern
-        return path if path.is_file() else None
+        return [path] if path.is_file() else []
     base, relative = directory, pattern
     if Path(pattern).is_absolute():
         base, relative = Path("/"), pattern.lstrip("/")
     with contextlib.suppress(OSError, ValueError):
-        return max((path for path in base.glob(relative) if path.is_file()), key=lambda path: path.stat().st_mtime)
-    return None
+        found = [path for path in base.glob(relative) if path.is_file()]
+        return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
+    return []
 
 
 def _listed(names: Iterable[str]) -> str:
