@@ -30,6 +30,7 @@ parameters:
   decay: {distribution: log_uniform, min: -9.210340371976182, max: 0}
   units: {distribution: q_log_uniform_values, min: 8, max: 512, q: 1}
   coarse: {distribution: q_uniform, min: 0, max: 1, q: 0.25}
+  batch: {distribution: q_log_uniform_values, min: 32, max: 256, q: 8}
   noise: {distribution: normal, mu: 1, sigma: 0.1}
   inner:
     parameters:
@@ -130,6 +131,7 @@ def test_a_sweep_of_wandb(tmp_path: Path) -> None:
         "decay": Float("decay", math.exp(-9.210340371976182), 1.0, "log"),
         "units": Integer("units", 8, 512, "log"),
         "coarse": Float("coarse", 0.0, 1.0),
+        "batch": Integer("batch", 32, 256, "log"),
         "noise": Float("noise", 1 - 3 * 0.1, 1 + 3 * 0.1),
         "inner.gamma": Float("inner.gamma", 0.9, 0.99),
     }
@@ -143,8 +145,8 @@ def test_a_sweep_of_wandb(tmp_path: Path) -> None:
         "'method: bayes'",
         "'early_terminate: {'type': 'hyperband'}'",
     ]
-    assert [line.split(":")[0] for line in said[2:5]] == ["opt", "coarse", "noise"]
-    assert said[5].startswith("the metric 'val/acc' is not read from W&B")
+    assert [line.split(":")[0] for line in said[2:6]] == ["opt", "coarse", "batch", "noise"]
+    assert said[6].startswith("the metric 'val/acc' is not read from W&B")
 
 
 def test_the_ranges_of_pufferlib(tmp_path: Path) -> None:

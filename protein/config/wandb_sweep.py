@@ -198,11 +198,12 @@ def _of_range(name: str, given: Mapping[str, Any], source: str, warnings: list[s
     if base.startswith("inv_"):
         warnings.append(f"{source}: {name}: '{kind}' is searched on a log scale")
     scale: Scale = "log" if "log" in base else "linear"
-    if base == "int_uniform" or (step is not None and float(step) == 1.0):
-        return Integer(name, round(low), round(high), scale)
-    if step is not None:
-        warnings.append(f"{source}: {name}: steps of {step} are not kept: any value of the range may be tried")
-    return Float(name, low, high, scale)
+    size = 0.0 if step is None else _number(step, f"q of {name}", source)
+    whole = base == "int_uniform" or (size > 0 and size.is_integer())  # multiples of 8 are whole numbers, too
+    if size not in (0.0, 1.0):
+        tried = "any whole number" if whole else "any value"
+        warnings.append(f"{source}: {name}: steps of {step} are not kept: {tried} of the range may be tried")
+    return Integer(name, round(low), round(high), scale) if whole else Float(name, low, high, scale)
 
 
 def _command(data: Mapping[str, Any], names: Mapping[str, str], source: str, warnings: list[str]) -> str | None:
