@@ -193,6 +193,19 @@ def test_the_ranges_of_pufferlib(tmp_path: Path) -> None:
         ("a.toml", "[space]\nlr = 1", "the space has no parameters"),
         ("a.toml", "space = 1", "has no ranges"),
         ("a.toml", "[space", "not valid TOML"),
+        ("a.toml", "[space]\nlr = { value = [1, 2] }", "the value [1, 2] of lr is no number, text or boolean"),
+        ("a.toml", "cost_parameter = ['lr']\n[space]\nlr = { min = 1, max = 2 }", "cost_parameter must be the name"),
+        ("a.yaml", "parameters: {lr: {values: 5}}", "values of 'lr' must be a list, got 5"),
+        ("a.yaml", "parameters: {opt: {values: adam}}", "values of 'opt' must be a list, got 'adam'"),
+        ("a.yaml", "parameters: {a-b: {values: [1, 2]}, a_b: {values: [3, 4]}}", "'a-b' and 'a_b' would be one"),
+        (
+            "a.yaml",
+            "parameters: {n: {distribution: log_uniform, min: 1, max: 1000}}",
+            "n: the bounds of log_uniform are exponents of e, and those from 1 to 1000 are too large; for bounds that"
+            " are values write log_uniform_values",
+        ),
+        ("a.yaml", "command: python a.py\nparameters: {n: {values: [1, 2]}}", "command must be a list of words"),
+        ("a.ini", "[sweep.n]\ndistribution = int_uniform\nmin = 1\nmax = 9\nmean = nan", "mean = nan is not finite"),
         ("a.yaml", "parameters: {lr: {mn: 1}}", "unknown key 'mn' of parameter 'lr'; did you mean 'min'?"),
         ("a.yaml", "paramters: {}", "unknown key 'paramters'; did you mean 'parameters'?"),
         ("a.yaml", "parameters: {lr: {min: 1, max: 2, distribution: unifrm}}", "did you mean 'uniform'?"),
@@ -210,6 +223,11 @@ def test_a_file_that_cannot_be_used_is_refused_in_one_line(tmp_path: Path, name:
         read(file(tmp_path, name, text))
     assert message in str(refused.value)
     assert str(refused.value).startswith("--space ") and "\n" not in str(refused.value)
+
+
+def test_a_command_without_its_program_is_none(tmp_path: Path) -> None:
+    text = "command: ['${program}', '${args}']\nparameters: {n: {values: [1, 2]}}"
+    assert read(file(tmp_path, "a.yaml", text)).command is None, "python None was run"
 
 
 def test_a_direction_is_corrected_once(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ Source: config/default.ini and `load_config` of PufferLib 3.
 
 import configparser
 import dataclasses
+import math
 from collections.abc import Mapping
 
 from protein.config.space_content import SpaceFile, direction_of, start_of
@@ -74,6 +75,8 @@ def _parameter(name: str, given: Mapping[str, str], source: str) -> Parameter:
     if "mean" not in given:
         return parameter
     mean = _number(given, "mean", name, source)
+    if not math.isfinite(mean):
+        raise UsageError(f"{source}: [sweep.{name}]: mean = {mean} is not finite; give a number of the range")
     if isinstance(parameter, Integer):
         return dataclasses.replace(parameter, default=parameter.clip(round(mean)))
     return dataclasses.replace(parameter, default=float(parameter.clip(mean)))

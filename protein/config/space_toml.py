@@ -79,6 +79,8 @@ def _collect(
                         f"{source}: unknown key '{one}' in the table of '{name}'{nearest(one, _TABLE_KEYS)}"
                     )
             if set(given) == {"value"}:
+                if not isinstance(given["value"], bool | int | float | str):
+                    raise UsageError(f"{source}: the value {given['value']} of {name} is no number, text or boolean")
                 fixed[name] = given["value"]
             else:
                 parameters.append(_parameter(name, given, source))

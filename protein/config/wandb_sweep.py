@@ -82,7 +82,7 @@ def read(text: str, source: str) -> SpaceFile:
     tables = data.get("parameters")
     if not isinstance(tables, dict):
         raise UsageError(f"{source}: has no parameters")
-    dashed = _rename(tables)
+    dashed = _rename(tables, source)
     _collect(tables, "", source, parameters, fixed, warnings)
     space = Space(parameters, fixed=fixed)
     metric = data.get("metric") or {}
@@ -104,10 +104,12 @@ def read(text: str, source: str) -> SpaceFile:
     )
 
 
-def _rename(tables: dict[str, Any]) -> dict[str, str]:
+def _rename(tables: dict[str, Any], source: str) -> dict[str, str]:
     """Replaces dashes in the names of parameters by underscores. Returns the names that had any, by the new one."""
     found = {str(name).replace("-", "_"): str(name) for name in tables if "-" in str(name)}
     for new, old in found.items():
+        if new in tables:
+            raise UsageError(f"{source}: '{old}' and '{new}' would be one parameter here; rename one of them")
         tables[new] = tables.pop(old)
     return found
 
@@ -152,7 +154,9 @@ def _collect(
         elif "values" in given:
             if "probabilities" in given:
                 warnings.append(f"{source}: {name}: 'probabilities' is not taken over: all values are equal at first")
-            values = [_plain(value, name, source) for value in given["values"] or []]
+            if not isinstance(given["values"], list):
+                raise UsageError(f"{source}: values of '{name}' must be a list, got {_short(given['values'])}")
+            values = [_plain(value, name, source) for value in given["values"]]
             if len(values) == 1:
                 fixed[name] = values[0]
             else:
@@ -184,7 +188,7 @@ def _of_range(name: str, given: Mapping[str, Any], source: str, warnings: list[s
     if base in ("normal", "log_normal"):
         mu, sigma = _number(given.get("mu", 0), name, source), _number(given.get("sigma", 1), name, source)
         low, high = mu - _SPREAD * sigma, mu + _SPREAD * sigma
-        low, high = (math.exp(low), math.exp(high)) if base == "log_normal" else (low, high)
+        low, high = (_exp(low), _exp(high)) if base == "log_normal" else (low, high)
         warnings.append(f"{source}: {name}: a range has ends: '{kind}' becomes {low:.6g} to {high:.6g}")
     elif base == "beta":
         low, high = 0.0, 1.0
@@ -193,8 +197,13 @@ def _of_range(name: str, given: Mapping[str, Any], source: str, warnings: list[s
         raise UsageError(f"{source}: {name}: the range has no {'min' if low is None else 'max'}; give both")
     low, high = _number(low, name, source), _number(high, name, source)
     if base in ("log_uniform", "inv_log_uniform"):  # their bounds are exponents
-        low, high = math.exp(low), math.exp(high)
-        low, high = (1.0 / high, 1.0 / low) if base == "inv_log_uniform" else (low, high)
+        exponents = (low, high) if base == "log_uniform" else (-high, -low)
+        if not math.isfinite(_exp(exponents[1])):
+            raise UsageError(
+                f"{source}: {name}: the bounds of {kind} are exponents of e, and those from {low:g} to {high:g} are too"
+                f" large; for bounds that are values write {kind}_values"
+            )
+        low, high = (_exp(exponent) for exponent in exponents)
     if base.startswith("inv_"):
         warnings.append(f"{source}: {name}: '{kind}' is searched on a log scale")
     scale: Scale = "log" if "log" in base else "linear"
@@ -218,8 +227,14 @@ def _command(data: Mapping[str, Any], names: Mapping[str, str], source: str, war
     program, given = data.get("program"), data.get("command")
     if program is None and given is None:
         return None
+    if not isinstance(given, list | None):
+        raise UsageError(
+            f"{source}: command must be a list of words, as in [python, train.py, '${{args}}'], got {_short(given)}"
+        )
+    if program is None and "${program}" in (given or _COMMAND):
+        return None  # W&B is told it elsewhere
     words: list[str] = []
-    for word in given if isinstance(given, list) else _COMMAND:
+    for word in given or _COMMAND:
         word = str(word)
         if word == "${env}":
             continue  # /usr/bin/env changes nothing
@@ -246,6 +261,14 @@ def _plain(value: Any, name: str, source: str) -> ParamValue:
     if not isinstance(value, bool | int | float | str):
         raise UsageError(f"{source}: the value {_short(value)} of '{name}' is no number, text or boolean")
     return value
+
+
+def _exp(exponent: float) -> float:
+    """Returns e to the power of it, which may be infinite."""
+    try:
+        return math.exp(exponent)
+    except OverflowError:
+        return math.inf
 
 
 def _number(value: Any, name: str, source: str) -> float:

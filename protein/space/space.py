@@ -65,6 +65,8 @@ class Space:
             if self.names.count(name) > 1 or name in self.fixed:
                 raise SpaceError(f"parameter '{name}' is given twice; name each parameter once, swept or fixed")
         known = {*self.names, *self.fixed}
+        if not isinstance(cost_parameter, str | None):
+            raise SpaceError(f"cost_parameter must be the name of a parameter, got {cost_parameter!r:.80}")
         if cost_parameter is not None and cost_parameter not in known:
             raise SpaceError(f"cost parameter '{cost_parameter}' is not a parameter{nearest(cost_parameter, known)}")
         self.cost_parameter = cost_parameter if cost_parameter in self._position else None
