@@ -1,6 +1,7 @@
 """A sweep over a function that fails, and mistakes in how it is called."""
 
 import asyncio
+import collections
 import math
 import os
 import re
@@ -18,8 +19,8 @@ from protein.api import function_sweep
 from protein.api.function_sweep_result import result_of
 from protein.errors import StoreError, TrialFailed, UsageError
 from protein.storage.store import SqlStore
-from protein.sweep.backends.function import Train
-from protein.types import TrialEnd, TrialState
+from protein.sweep.backends.function import FunctionBackend, Train
+from protein.types import Direction, TrialEnd, TrialState
 
 
 @pytest.fixture
@@ -211,6 +212,28 @@ def test_one_more_ctrl_c_at_the_end_costs_no_results(store: str, monkeypatch: py
     finally:
         signal.signal(signal.SIGINT, before)
     assert len(result.trials) == 2 and result.best is not None
+
+
+def test_ctrl_c_just_as_a_trial_ends_loses_nothing_and_hangs_nothing(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted(collections.deque[Any]):
+        interrupts = True
+
+        def popleft(self) -> Any:
+            if Interrupted.interrupts:
+                Interrupted.interrupts = False
+                raise KeyboardInterrupt
+            return super().popleft()
+
+    class Backend(FunctionBackend):
+        def __init__(self, train: Train, direction: Direction) -> None:
+            super().__init__(train, direction)
+            self._waiting = Interrupted()
+
+    monkeypatch.setattr(function_sweep, "FunctionBackend", Backend)
+    result = Sweep(SPACE, max_trials=3, store=store, quiet=True).run(lambda params, report: params["lr"])
+    assert result.interrupted and [trial.end for trial in result.trials] == [TrialEnd.COMPLETE]
 
 
 def test_an_error_of_the_store_leaves_no_trial_running(store: str, monkeypatch: pytest.MonkeyPatch) -> None:

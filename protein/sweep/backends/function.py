@@ -184,8 +184,13 @@ class FunctionBackend:
             events.append(self._events.get(timeout=timeout_seconds))
             while True:
                 events.append(self._events.get_nowait())
+        events = [event for event in events if not isinstance(event, Finished) or self._is_first(event)]
         running = [report.cost_so_far() for report in list(self._reports.values())]
         return events + [progress for progress in running if progress is not None]
+
+    def _is_first(self, event: Finished) -> bool:
+        """Whether a trial ends by this event. One whose end was told just as Ctrl-C came is told to end again."""
+        return self._reports.pop(event.trial.id, None) is not None
 
     def stop(self, trial: Trial, end: TrialEnd, reason: str) -> None:
         if (report := self._reports.get(trial.id)) is not None:
@@ -200,12 +205,14 @@ class FunctionBackend:
 
     def serve(self, stop: threading.Event) -> None:
         """Runs the trials that are started, until `close`. A KeyboardInterrupt ends the trial and sets `stop`."""
-        while self._waiting or not self._closed:
+        while True:
             try:
-                if not self._waiting:
-                    self._news.get()
-                while self._waiting:
-                    self._run(*self._waiting[0], stop)
+                while self._waiting or not self._closed:
+                    if not self._waiting:
+                        self._news.get()
+                    while self._waiting:
+                        self._run(*self._waiting[0], stop)
+                return
             except KeyboardInterrupt:  # it may come just as `get` returns; the trial that waits is not lost with it
                 stop.set()
 
@@ -215,9 +222,8 @@ class FunctionBackend:
         ended = run_trial(self._train, self._direction, job, report)
         if ended.interrupted:
             stop.set()
-        del self._reports[job.trial.id]
+        self._events.put(ended.finished)  # before it is forgotten: a KeyboardInterrupt may come between any two lines
         self._waiting.popleft()
-        self._events.put(ended.finished)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
