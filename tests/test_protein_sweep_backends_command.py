@@ -66,6 +66,18 @@ print(json.dumps({"score": 1}))
         assert seen == repr((["--size", "3", *words], {"size": 3, **params}, "7"))
 
 
+def test_argparse_takes_no_value_for_a_flag(backend: CommandBackend, tmp_path: Path) -> None:
+    code = """
+import argparse
+parser = argparse.ArgumentParser()
+for name in ("--x", "--y"):
+    parser.add_argument(name, type=float)
+print('{"score": %r}' % sum(vars(parser.parse_args()).values()))
+"""
+    one = styled(job(tmp_path, python(code), params={"x": -5.5e-05, "y": -1e16}), "flags")
+    assert outcome(backend, one).score == -5.5e-05 - 1e16
+
+
 def test_python_reports_where_a_launcher_closes_the_descriptor(backend: CommandBackend, tmp_path: Path) -> None:
     inner = (
         "import protein; protein.report(5, 0.5, loss=0.1); protein.report(6, None);"

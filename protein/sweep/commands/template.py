@@ -7,6 +7,7 @@ a value is never split, whatever it holds. `{{` and `}}` stand for braces.
 """
 
 import dataclasses
+import decimal
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -84,4 +85,9 @@ def missing(template: Template, parameters: Sequence[str]) -> list[str]:
 
 def text_of(value: ParamValue) -> str:
     """Returns a value as a program reads it on its command line: True, 3, 0.001, adam."""
-    return value if isinstance(value, str) else repr(value)
+    if isinstance(value, str):
+        return value
+    text = repr(value)
+    if isinstance(value, float) and text.startswith("-") and "e" in text:  # argparse takes -1e-05 for a flag
+        return format(decimal.Decimal(text), "f")
+    return text
