@@ -181,6 +181,13 @@ def test_steps_that_go_back_and_garbage_lose_nothing_and_are_told_once(
     ]
 
 
+def test_steps_and_costs_in_quotes_are_numbers(backend: CommandBackend, tmp_path: Path) -> None:
+    line = '{"steps": "1000", "score": "0.5", "cost_seconds": "3.5"}'  # json.dumps(..., default=str) with NumPy's
+    points, finished = run(backend, job(tmp_path, python(f"print({line!r})")))
+    assert points == [(1000, 0.5)], "the reports were counted instead"
+    assert finished.outcome.cost_seconds == 3.5
+
+
 def test_a_score_that_is_minimised_is_stored_as_its_negative(tmp_path: Path) -> None:
     backend = CommandBackend(Direction.MINIMIZE)
     points, finished = run(backend, job(tmp_path, python("print('{\"score\": 2.5}')")))

@@ -66,10 +66,10 @@ def from_json(line: bytes, *, any_field: bool = False) -> Said | None:
         given = found.get("score")
     others = {key: value for key, value in found.items() if key not in _FIELDS}
     return Said(
-        steps=messages.steps(found),
+        steps=messages.steps({"steps": _unquoted(found.get("steps"))}),
         score=None if given is None else _number(given),
         shown=shown(given),
-        cost_seconds=messages.seconds({"elapsed_seconds": found.get("cost_seconds")}),
+        cost_seconds=messages.seconds({"elapsed_seconds": _unquoted(found.get("cost_seconds"))}),
         metrics=messages.numbers(others) | messages.numbers(found.get("metrics")),
         is_result=is_result,
     )
@@ -152,10 +152,13 @@ def _count(text: str | None, before: int | None) -> int | None:
     return before if count is None else count
 
 
+def _unquoted(value: object) -> object:
+    """Returns the number that a text stands for: json.dumps(..., default=str) writes those of NumPy so."""
+    return number_of(value) if isinstance(value, str) else value
+
+
 def _number(value: object) -> float:
-    if isinstance(value, str):  # json.dumps(..., default=str) writes the numbers of NumPy so
-        number = number_of(value)
-        return math.nan if number is None else number
+    value = _unquoted(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return math.nan
     try:
