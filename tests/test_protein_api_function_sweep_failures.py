@@ -258,6 +258,20 @@ def test_a_failure_of_any_words_is_one_line(store: str) -> None:
     assert log is not None and "x" * 10_000 in Path(log).read_text()
 
 
+def test_an_error_that_cannot_be_shown_ends_its_trial_alone(store: str) -> None:
+    class Odd(Exception):
+        def __str__(self) -> str:
+            raise AttributeError("response")
+
+    def train(params: dict[str, Any], report: Report) -> float:
+        raise Odd
+
+    result = Sweep(SPACE, max_trials=2, store=store, quiet=True).run(train)
+    assert [trial.reason for trial in result.trials] == 2 * [
+        "Odd: it has no text, as its __str__ raised AttributeError"
+    ]
+
+
 def test_a_cap_above_the_budget_is_refused() -> None:
     for budget, cap in (("3s", "9s"), (3.0, 9.0)):
         with pytest.raises(UsageError) as error:

@@ -280,7 +280,7 @@ def _try(
         )  # a function may raise it itself
         return end, reason, report.last_score if end.state is TrialState.PRUNED else None, ()
     except (Exception, SystemExit) as error:  # what the user's function raises is the result of that trial
-        reason = _one_line(f"{type(error).__name__}: {error}").removesuffix(":")
+        reason = _one_line(f"{type(error).__name__}: {_text_of(error)}").removesuffix(":")
         end = TrialEnd.DIVERGED if error is report.not_finite else shortage(reason) or TrialEnd.USER_ERROR
         reason += FREE if end is TrialEnd.DISK else ""
         artifacts = _write_log(job.directory)
@@ -302,6 +302,13 @@ def _judge(value: Any, direction: Direction) -> tuple[TrialEnd, str, float | Non
 
 def _beyond(score: float) -> str:
     return f", beyond {MAX_SCORE:g}" if math.isfinite(score) else ""
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as problem:  # the class of the user's error has a mistake of its own
+        return f"it has no text, as its __str__ raised {type(problem).__name__}"
 
 
 def _one_line(text: str) -> str:
