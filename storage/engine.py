@@ -131,6 +131,7 @@ def create_engine(url: sqlalchemy.URL) -> Engine:
     if url.get_backend_name() == "sqlite":
         engine = sqlalchemy.create_engine(url, connect_args={"timeout": BUSY_SECONDS})
         event.listen(engine, "connect", _prepare_sqlite)
+        event.listen(engine, "begin", functools.partial(_require_file, os.path.abspath(str(url.database))))  # noqa: PTH100
         event.listen(engine, "begin", _begin_sqlite)
         return engine
     arguments: dict[str, Any] = {}
@@ -222,6 +223,20 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
         damaged = sqlite3.DatabaseError("its schema is no text")
         damaged.sqlite_errorcode, damaged.sqlite_errorname = sqlite3.SQLITE_CORRUPT, "SQLITE_CORRUPT"
         raise damaged from error
+
+
+def _require_file(path: str, connection: Connection) -> None:
+    """Refuses to write to a file that is gone since the connection was made.
+
+    SQLite would write on to the open file, which has no name any more and ends with the process.
+
+    Raises:
+        StoreUnavailable: it is gone.
+    """
+    writes = connection.get_execution_options().get("protein_write", False)
+    if writes and connection.info.get(_USED) is not None and not os.path.exists(path):  # noqa: PTH110
+        raise StoreUnavailable(f"store {path}: its file was deleted or moved away, so nothing is stored; put it back")
+    connection.info[_USED] = time.monotonic()
 
 
 def _begin_sqlite(connection: Connection) -> None:

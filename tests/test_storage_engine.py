@@ -281,6 +281,20 @@ def test_a_store_whose_folder_vanished(tmp_path: Path) -> None:
 # Servers
 
 
+def test_a_file_that_is_taken_away_is_not_written_to(tmp_path: Path) -> None:
+    path, away = tmp_path / "protein.db", tmp_path / "away.db"
+    store = open_store(str(path))
+    new_sweep(store, "before")
+    path.rename(away)
+    with pytest.raises(StoreUnavailable, match="its file was deleted or moved away, so nothing is stored; put it back"):
+        new_sweep(store, "meanwhile")
+    assert not path.exists()
+    away.rename(path)
+    new_sweep(store, "after")
+    assert sorted(sweep.spec.name for sweep in store.list_sweeps()) == ["after", "before"]
+    store.close()
+
+
 def test_a_server_that_is_not_there() -> None:
     message = refusal("postgresql://me:secret@127.0.0.1:1/protein", StoreUnavailable)
     assert "127.0.0.1:1" in message
