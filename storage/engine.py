@@ -88,14 +88,17 @@ def check_file(path: Path) -> None:
         raise StoreError(f"store {path} is a folder; give the path of a file in it, such as {path / 'protein.db'}")
     if path.exists() and 0 < path.stat().st_size < SMALLEST_DATABASE_BYTES:
         raise StoreError(f"store {path} is not a SQLite database; give another path with --store")
-    for place, what in ((path.parent, "folder (it holds the write-ahead log)"), (path, "file")):
+    for place, what in ((path.resolve().parent, "folder (it holds the write-ahead log)"), (path, "file")):
         if place.exists() and not os.access(place, os.W_OK):
             raise StoreError(f"store {path}: no permission to write the {what} {place}; change that or give another")
 
 
 def can_only_be_read(path: Path) -> bool:
-    """Whether there is a file at `path`, and it or its folder, which holds the write-ahead log, may not be written."""
-    return path.is_file() and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK))
+    """Whether there is a file at `path`, and it or its folder, which holds the write-ahead log, may not be written.
+
+    Behind a symbolic link it is the folder of the file itself: SQLite keeps the log there.
+    """
+    return path.is_file() and not (os.access(path, os.W_OK) and os.access(path.resolve().parent, os.W_OK))
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
@@ -104,8 +107,9 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
     Where another user writes it, its log lies beside it and is read, too. Where there is no log, SQLite cannot make
     one, so the file is opened as one that nobody changes.
     """
-    unchanging = "" if path.with_name(path.name + "-wal").exists() else "&immutable=1"
-    return sqlite3.connect(f"file:{quote(str(path))}?mode=ro{unchanging}", uri=True, timeout=BUSY_SECONDS)
+    real = path.resolve()
+    unchanging = "" if real.with_name(real.name + "-wal").exists() else "&immutable=1"
+    return sqlite3.connect(f"file:{quote(str(real))}?mode=ro{unchanging}", uri=True, timeout=BUSY_SECONDS)
 
 
 def create_reading_engine(url: sqlalchemy.URL) -> Engine:

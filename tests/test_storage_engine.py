@@ -200,10 +200,12 @@ except StoreError as error:
 """
 
 
-@pytest.mark.parametrize("somebody_writes", [False, True])
-def test_a_store_that_may_only_be_read(somebody_writes: bool) -> None:
-    with tempfile.TemporaryDirectory() as name:  # pytest's own folder is closed to other users
-        folder = Path(name)
+@pytest.mark.parametrize(("somebody_writes", "behind_a_link"), [(False, False), (True, False), (True, True)])
+def test_a_store_that_may_only_be_read(somebody_writes: bool, behind_a_link: bool) -> None:
+    with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as own:  # pytest's is closed to others
+        folder, link = Path(name), Path(own, "mine.db")
+        Path(own).chmod(0o777)
+        link.symlink_to(folder / "x.db")
         path = folder / "x.db"
         store = open_store(str(path))
         sweep = new_sweep(store)
@@ -214,7 +216,8 @@ def test_a_store_that_may_only_be_read(somebody_writes: bool) -> None:
         before = {file: file.read_bytes() for file in folder.iterdir()}
         folder.chmod(0o555)
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        command = [sys.executable, "-c", READ_AS_NOBODY.format(nobody=NOBODY), str(path)]
+        given = link if behind_a_link else path
+        command = [sys.executable, "-c", READ_AS_NOBODY.format(nobody=NOBODY), str(given)]
         done = subprocess.run(
             command, capture_output=True, text=True, env=environment, timeout=PATIENCE_SECONDS, check=False
         )
