@@ -55,7 +55,8 @@ class Database:
             self._at_once_engine = self._engine.execution_options(isolation_level="AUTOCOMMIT")
         try:
             with self._explained(), self._damage_explained():
-                bring_up_to_date(self._engine, self._shown)  # first: it may refuse, and must then have changed nothing
+                # First: it may refuse, and must then have changed nothing.
+                bring_up_to_date(self._engine, self._shown, read_only=read_only)
                 if not read_only:
                     set_write_ahead_log(self._engine)
         except BaseException:

@@ -5,6 +5,7 @@ version, so opening a current store never imports Alembic (0.3 s). The table of 
 programs use Alembic, too, and we must not take their databases for ours.
 """
 
+import shlex
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, inspect, text
@@ -18,7 +19,9 @@ MIGRATIONS = Path(__file__).parent / "migrations"
 _ADVISORY_LOCK = 0x70726F7465696E  # "protein"; held while a PostgreSQL database is migrated
 
 
-def bring_up_to_date(engine: Engine, shown: str, *, migrations: Path = MIGRATIONS, head: str = HEAD) -> None:
+def bring_up_to_date(
+    engine: Engine, shown: str, *, migrations: Path = MIGRATIONS, head: str = HEAD, read_only: bool = False
+) -> None:
     """Creates or upgrades the schema if needed, in one transaction. For a current schema this is one query.
 
     Args:
@@ -26,6 +29,7 @@ def bring_up_to_date(engine: Engine, shown: str, *, migrations: Path = MIGRATION
         shown: how messages name the store.
         migrations: Alembic's folder.
         head: the last revision in it.
+        read_only: whether the database can only be read, so that an older one is refused.
 
     Raises:
         StoreError: the database is another program's, or from a newer version of ours; it has not been changed.
@@ -34,6 +38,11 @@ def bring_up_to_date(engine: Engine, shown: str, *, migrations: Path = MIGRATION
         version = version_of(connection, shown, head)
     if version == head:
         return
+    if read_only:
+        raise StoreError(
+            f"store {shown} has schema {version}, this version of protein reads {head}, and you have no permission to"
+            f" upgrade it; read a copy: protein store backup {shlex.quote(shown)} -o copy.db"
+        )
     # Foreign keys are off while tables are rebuilt: SQLite would otherwise delete the rows that refer to a dropped
     # table. The switch has no effect inside a transaction, and must not outlive this one.
     connection = engine.connect()

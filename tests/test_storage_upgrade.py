@@ -17,7 +17,7 @@ from sqlalchemy import Engine, MetaData, inspect, text
 from storing import start
 
 from protein.errors import StoreError
-from protein.storage import open_store, upgrade
+from protein.storage import copy_file, open_store, upgrade
 from protein.storage.engine import WRITE, create_engine, parse_url
 
 ASSETS = Path(__file__).parent / "assets"
@@ -213,6 +213,22 @@ def test_an_upgrade_that_fails_changes_nothing(tmp_path: Path, more: str, reason
     engine.dispose()
     assert version(path) == "0001"
     store = open_store(str(path))
+    assert contents(store) == json.loads((ASSETS / "storage_0001.json").read_text())
+    store.close()
+
+
+def test_an_older_schema_that_may_only_be_read_says_how_to_read_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, copy = tmp_path / "x.db", tmp_path / "copy.db"
+    shutil.copy(ASSETS / "storage_0001.db", path)
+    for module in ("engine", "database"):  # the tests may run as root, who can write everything
+        monkeypatch.setattr(f"protein.storage.{module}.can_only_be_read", path.samefile)
+    with pytest.raises(StoreError, match=rf"schema 0001, .* {upgrade.HEAD}, .*: protein store backup .*x\.db -o copy"):
+        open_store(str(path), create=False)
+    assert version(path) == "0001"
+    copy_file(path, copy)
+    store = open_store(str(copy), create=False)
     assert contents(store) == json.loads((ASSETS / "storage_0001.json").read_text())
     store.close()
 
