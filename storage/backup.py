@@ -1,5 +1,6 @@
 """A copy of a SQLite store while it is used, and the version of a store's schema without changing it."""
 
+import errno
 import os
 import sqlite3
 from contextlib import closing, suppress
@@ -62,6 +63,8 @@ def _copy_file(source: Path, target: Path) -> None:
     unfinished = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        if not os.access(target.parent, os.W_OK):  # SQLite would say that it cannot open a file, and not which
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         with (
             closing(_connect(source)) as old,
             closing(sqlite3.connect(unfinished)) as new,

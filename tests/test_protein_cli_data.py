@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import re
 import shutil
 import sqlite3
@@ -114,6 +115,14 @@ def test_an_imported_sweep_of_a_function_is_resumed(tmp_path: Path, monkeypatch:
     run("export mine -o mine.parquet --store a.db")
     run("import mine.parquet --store b.db")
     assert sweep(6, "b.db") == undisturbed
+
+
+def test_a_backup_into_a_folder_that_may_not_be_written(
+    filled: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("protein.storage.backup.os.access", lambda path, mode: mode != os.W_OK)
+    assert "closed/copy.db cannot be written (Permission denied)" in run.error("store backup -o closed/copy.db")
+    assert not (filled / "closed").exists()
 
 
 def test_a_store_is_checked_copied_and_upgraded(filled: Path, run: Run) -> None:
