@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,10 @@ def test_show_calibration_sets_predictions_against_what_was_measured(filled: Pat
     assert "3 predicted scores: too few to judge (10 are needed)" in text
     assert text.endswith("plot: runs/pong/calibration.png\n")
     assert (filled / "runs" / "pong" / "calibration.png").read_bytes().startswith(b"\x89PNG")
+    shutil.rmtree(filled / "runs" / "pong")
+    (filled / "runs" / "pong").touch()  # no picture can be drawn, as beside a store that may only be read
+    assert run("show --calibration").startswith(text.partition("plot:")[0] + "no plot: runs/pong/calibration.png")
+    assert run.json("show --calibration --json") == {**found, "picture": None}
     assert run.error("show --calibration --trial 1").startswith("--calibration is about the whole sweep")
 
 

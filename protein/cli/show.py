@@ -7,7 +7,7 @@ from protein.api import stores
 from protein.api.outlook import sweep_hindsight
 from protein.api.recommended import shown_trials
 from protein.cli.arguments.results import ShowArguments
-from protein.cli.output import print_json, writing
+from protein.cli.output import print_json
 from protein.cli.parse import Command
 from protein.columns import MAX_CURVES
 from protein.config.layers import display_path
@@ -91,13 +91,17 @@ def _calibration(sweep: SweepRecord, stored: Sequence[TrialRecord], arguments: S
             f"sweep '{name}' has no complete trial with a prediction yet (the first trials have none); run more trials"
         )
     path = stores.artifact_directory(stores.url(arguments.store), name) / "calibration.png"
-    with writing(path):
+    plot = f"plot: {display_path(path)}"
+    drawn = True
+    try:
         views.write_picture(score, cost, f"{name}: predicted and measured, {len(score.forecasts)} trials", path)
+    except OSError as error:  # as beside a store that may only be read; the figures can be told all the same
+        drawn, plot = False, f"no plot: {display_path(path)} cannot be written ({error.strerror or error})"
     earlier = sweep_hindsight(sweep, stored)
     if arguments.json:
         found = {"score": views.plain(score), "cost": views.plain(cost)}
         outlooks = [outlook_views.plain_hindsight(one) for one in earlier]
-        print_json({"sweep": name, **found, "outlook": outlooks, "picture": str(path)})
+        print_json({"sweep": name, **found, "outlook": outlooks, "picture": str(path) if drawn else None})
         return 0
     console = tables.make_console()
     console.print(views.table([score, cost], console.width))
@@ -106,5 +110,5 @@ def _calibration(sweep: SweepRecord, stored: Sequence[TrialRecord], arguments: S
     if earlier:
         console.print(f"\n{outlook_views.HINDSIGHT_TITLE}", soft_wrap=True)
         console.print(outlook_views.table(earlier, console.width))
-    console.print(f"\nplot: {display_path(path)}", soft_wrap=True)
+    console.print(f"\n{plot}", soft_wrap=True)
     return 0
