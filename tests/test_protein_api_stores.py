@@ -65,3 +65,14 @@ def test_a_new_store_stays_where_another_process_has_it_open(tmp_path: Path) -> 
         new_sweep(other)
         with stores.opened(url) as store:
             assert len(store.list_sweeps()) == 1
+
+
+@pytest.mark.parametrize("name", ["mine", ".mine", "v1.2.db"])
+def test_a_store_of_any_name_has_room_for_files_beside_it(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    with stores.opened(str(path), create=True) as store:
+        new_sweep(store)
+    folder = stores.artifact_directory(str(path), "s")
+    folder.mkdir(parents=True)
+    assert folder.is_relative_to(tmp_path)
+    assert folder.parent != tmp_path

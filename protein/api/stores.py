@@ -42,11 +42,17 @@ def file(store_url: str) -> Path | None:
 
 
 def artifact_directory(store_url: str, sweep: str) -> Path:
-    """Returns the folder of a sweep's artifacts: beside the store's file, apart from those of other stores there."""
+    """Returns the folder of a sweep's artifacts: beside the store's file, apart from those of other stores there.
+
+    It is in the folder of the file's name without its ending; of a file `mine` without one it is in `mine_files`.
+    """
     path = file(store_url)
     if path is None:
         return Path("runs").absolute() / storage.database_name(store_url) / sweep
-    return (path.parent if path.name == "protein.db" else path.with_suffix("")).absolute() / sweep
+    if path.name == "protein.db":
+        return path.parent.absolute() / sweep
+    own = path.with_suffix("")
+    return (own if own != path else path.with_name(f"{path.name}_files")).absolute() / sweep
 
 
 def same(one: str, other: str) -> bool:
