@@ -136,6 +136,18 @@ def test_odd_names_no_curves_and_several_sweeps(view: View) -> None:
     expect(chips(view).filter(has_text="pong")).to_have_count(2)
 
 
+def test_while_no_trial_has_a_score_the_newest_are_shown(view: View) -> None:
+    """A first trial that runs for hours has a curve, and so have trials that all failed."""
+    view.open("curves?sweep=failed")
+    shown(view, 2)
+    expect(note(view)).to_contain_text("2 trials, the newest first")
+    expect(view.page.get_by_role("button", name="Newest")).to_have_attribute("aria-pressed", "true")
+    view.page.get_by_role("button", name="Best", exact=True).click()
+    expect(view.page.get_by_text("No trial has a score yet.")).to_be_visible()
+    view.page.get_by_role("button", name="Show the newest ones").click()
+    shown(view, 2)
+
+
 def test_a_running_trial_grows_before_the_eyes(view_of: ViewOf, own_store: str) -> None:
     view = view_of(own_store)
     view.open("curves?sweep=pong&pick=newest&n=1")

@@ -22,6 +22,7 @@ export async function render(root, context) {
   let found = null; // the server's answer
   let plot = null;
   let asked = 0;
+  let unscored = false; // no trial has a score yet
   const notes = h("p", { class: "chart-note", role: "status" });
   const legend = h("div", { class: "curve-legend" });
   const room = h("div", { class: "curve-room" });
@@ -31,7 +32,8 @@ export async function render(root, context) {
     h("div", { class: "chart-head" }, notes, h("span", { class: "space" }), menuRoom), room, legend);
   root.append(h("h1", { class: "visually-hidden", text: "Learning curves" }), bar, card);
 
-  const pick = () => state.get("pick") || (selection.size ? "selected" : "best");
+  // The first trial may run for hours before there is a best one.
+  const pick = () => state.get("pick") || (selection.size ? "selected" : unscored ? "newest" : "best");
   const limit = () => Math.min(Math.max(Number(state.get("n")) || FEW, 1), 500);
   const axis = () => (AXES[state.get("x")] ? state.get("x") : "steps");
   const smooth = () => Math.min(Math.max(Number(state.get("smooth")) || 0, 0), 0.99);
@@ -64,11 +66,16 @@ export async function render(root, context) {
     const mine = ++asked;
     const began = performance.now();
     const width = Math.max(300, room.clientWidth || root.clientWidth || 800);
-    const answer = await api.get("/curves", {
-      sweep: state.sweeps, pick: pick(), sel: pick() === "selected" ? state.get("sel") : "", filter: state.get("filter"), limit: limit(),
+    const curves = (which) => api.get("/curves", {
+      sweep: state.sweeps, pick: which, sel: which === "selected" ? state.get("sel") : "", filter: state.get("filter"), limit: limit(),
       metric: state.get("metric"), group: state.get("group"), points: Math.min(4000, 2 * Math.ceil(width / 100) * 100),
     }, { signal });
+    const usual = !state.get("pick") && !selection.size;
+    let answer = await curves(usual ? "best" : pick());
+    const none = usual && !answer.total;
+    if (none) answer = await curves("newest");
     if (mine !== asked || signal.aborted) return;
+    unscored = none;
     found = answer;
     metric.set([["", "score"], ...found.metrics.map((name) => [name, name])], state.get("metric"));
     await draw();
@@ -167,6 +174,10 @@ export async function render(root, context) {
     if (state.get("metric")) return stateOf("empty", `No curve has ${state.get("metric")}.`);
     if (found.curves.some((one) => one.points > 0)) return stateOf("empty", "These trials have no curve of the score.", `${unit() === "steps" ? "No episode ended" : "No score was measured"} while they trained. Show another field instead: the list at the top has all of them.`);
     if (pick() === "selected" || state.get("filter")) return stateOf("empty", "These trials have no curve.", "They failed before their first measurement, or the filter leaves none of them.");
+    if (["best", "spread"].includes(pick())) {
+      return stateOf("empty", "No trial has a score yet.", "The best trials are those whose final score is the best.",
+        h("button", { type: "button", class: "button", text: "Show the newest ones", onclick: () => state.set({ pick: "newest" }) }));
+    }
     return stateOf("empty", "There is no learning curve yet.", "A trial reports its first points within seconds of its start. They appear here by themselves.");
   }
 
