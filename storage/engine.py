@@ -24,6 +24,7 @@ from protein.urls import hidden
 
 BUSY_SECONDS = 30  # how long a write waits for another process's lock
 CONNECT_SECONDS = 10  # how long to wait for a server
+READ_TRIES = 5  # to open a file that may only be read, while another user's processes begin and end
 IDLE_SECONDS = 1.0  # a connection to a server that was not used for so long is tried before it is used
 WRITE = {"protein_write": True}  # execution option of an engine whose transactions write
 
@@ -105,11 +106,23 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
     """Connects to a SQLite file that may only be read, such as a colleague's store.
 
     Where another user writes it, its log lies beside it and is read, too. Where there is no log, SQLite cannot make
-    one, so the file is opened as one that nobody changes.
+    one, so the file is opened as one that nobody changes. The log comes and goes with that user's processes, also
+    between the look for it and its first use: then this begins anew.
     """
     real = path.resolve()
-    unchanging = "" if real.with_name(real.name + "-wal").exists() else "&immutable=1"
-    return sqlite3.connect(f"file:{quote(str(real))}?mode=ro{unchanging}", uri=True, timeout=BUSY_SECONDS)
+    log = real.with_name(real.name + "-wal")
+    for left in reversed(range(READ_TRIES)):
+        unchanging = "" if log.exists() else "&immutable=1"
+        connection = sqlite3.connect(f"file:{quote(str(real))}?mode=ro{unchanging}", uri=True, timeout=BUSY_SECONDS)
+        try:
+            connection.execute("PRAGMA schema_version").fetchone()  # from now on this connection keeps the log there
+            break
+        except sqlite3.OperationalError:
+            if not left:
+                break  # what is asked next says why
+            connection.close()
+            time.sleep(0.01)
+    return connection
 
 
 def create_reading_engine(url: sqlalchemy.URL) -> Engine:

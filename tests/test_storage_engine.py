@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import postgresql
 import pytest
@@ -229,6 +230,32 @@ def test_a_store_that_may_only_be_read(somebody_writes: bool, behind_a_link: boo
         assert set(folder.iterdir()) == set(before)
         assert path.read_bytes() == before[path]
         store.close()
+
+
+class Refusing(sqlite3.Connection):
+    """What SQLite's connection is like when the log has gone between two looks at it."""
+
+    def execute(self, *_: object) -> sqlite3.Cursor:
+        raise sqlite3.OperationalError("attempt to write a readonly database")
+
+
+def test_a_log_that_goes_while_a_store_is_opened_to_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, log = tmp_path / "x.db", tmp_path / "x.db-wal"
+    store = open_store(str(path))
+    new_sweep(store)
+    store.close()
+    log.touch()
+    connect, uris = sqlite3.connect, list[str]()
+
+    def another_ends_meanwhile(address: str, **given: Any) -> sqlite3.Connection:
+        uris.append(address)
+        log.unlink(missing_ok=True)
+        return connect(address, **given, factory=sqlite3.Connection if len(uris) > 1 else Refusing)
+
+    monkeypatch.setattr(sqlite3, "connect", another_ends_meanwhile)
+    with closing(engine.connect_to_read(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM sweeps").fetchone() == (1,)
+    assert [uri.endswith("immutable=1") for uri in uris] == [False, True]
 
 
 def test_a_disk_too_full_for_a_new_store(tmp_path: Path) -> None:
