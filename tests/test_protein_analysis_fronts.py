@@ -117,6 +117,11 @@ def test_excluded_trials_are_counted_apart_and_beat_nothing() -> None:
     assert (found.front, found.excluded, found.dominated_expensive) == (5.0, 1.0, 0.0)
 
 
+def test_what_interruptions_undid_is_counted_apart() -> None:
+    found = spending([dataclasses.replace(trial(0, 10.0, 2.0), lost_seconds=30.0), trial(1, 20.0, 1.0)])
+    assert (found.front, found.dominated_expensive, found.lost, found.total) == (10.0, 20.0, 30.0, 60.0)
+
+
 def test_nothing_was_spent_before_the_first_trial() -> None:
     found = spending([])
     assert (found.total, found.share, found.expensive_above) == (0.0, 0.0, None)

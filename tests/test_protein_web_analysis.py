@@ -16,7 +16,7 @@ from protein.analysis.model_maps import SweepModel
 from protein.analysis.sides import Side, SweepResult
 from protein.errors import UsageError
 from protein.storage import open_store
-from protein.types import Measurement, Suggestion, SuggestionKind, TrialState
+from protein.types import Measurement, Outcome, Suggestion, SuggestionKind, TrialEnd, TrialState
 from protein.web import models
 from protein.web.answers import StillComputing
 from protein.web.frame import Frame
@@ -337,3 +337,30 @@ def test_a_curve_that_grows_is_read_again(own_store: str) -> None:
         assert len(found[0]["value"]) == last
     store.close()
     server.stop()
+
+
+def test_what_interruptions_undid_is_in_every_sum_of_what_was_spent(own_store: str) -> None:
+    store = open_store(own_store)
+    [sweep] = store.list_sweeps()
+    record = store.trials(sweep.id)[0]
+    suggestion = Suggestion(params=record.params, kind=SuggestionKind.SEARCH, origin="again")
+    trial = store.start_trial(
+        sweep.id,
+        suggestion,
+        seed=1,
+        owner="me",
+        lease_seconds=600.0,
+        suggest_seconds=0.1,
+        provenance=record.provenance,
+    )
+    store.add_measurements(trial, [Measurement(steps=1, elapsed_seconds=30.0, score=1.0)], 600.0)
+    store.release_trial(trial, "preempted")
+    trial = store.take_up_trial(sweep.id, trial.number, "me", 600.0, 0, 10.0)
+    store.finish_trial(trial, Outcome(end=TrialEnd.CRASHED, score=None, cost_seconds=15.0, steps=1, reason="crashed"))
+    spent = store.summaries()[sweep.id].spent_seconds
+    store.close()
+    server = Served(own_store)
+    found = asked(server, "sweep", sweep="pong")
+    server.stop()
+    assert found["spending"]["lost"] == 20.0
+    assert found["spent_seconds"] == found["spending"]["total"] == found["progress"]["spent"][-1] == spent

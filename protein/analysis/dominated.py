@@ -7,6 +7,8 @@ running them wastes its budget. So they are counted apart.
 Notation
     expensive   costs more than the median of the trials that were trained to their end
     seconds     each trial's own cost; trials are compared by the cost of their whole run
+    lost        seconds of training that an interruption has undone, so that they were spent again. No trial's cost has
+                them, and the budget does
 
 Excluded trials beat no other trial, and are counted apart. Scores are the measured ones. The share is a description of
 a sweep, not a judgement of one trial: what is dominated is known only afterwards.
@@ -31,6 +33,9 @@ class Spent(Scored, Protocol):
     @property
     def cost_seconds(self) -> float: ...
 
+    @property
+    def lost_seconds(self) -> float: ...
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Spending:
@@ -44,6 +49,7 @@ class Spending:
         failed: failed trials, interrupted ones included.
         excluded: trials that a person has excluded, and that have not failed.
         running: what trials that have not finished have cost so far.
+        lost: what interruptions have undone, in all trials.
         expensive_above: the limit in seconds; None where no trial was trained to its end.
         num_dominated_expensive: how many trials these are.
     """
@@ -55,13 +61,14 @@ class Spending:
     failed: float
     excluded: float
     running: float
+    lost: float
     expensive_above: float | None
     num_dominated_expensive: int
 
     @property
     def total(self) -> float:
         parts = (self.front, self.dominated_expensive, self.dominated_cheap)
-        return sum((*parts, self.cut_short, self.failed, self.excluded, self.running))
+        return sum((*parts, self.cut_short, self.failed, self.excluded, self.running, self.lost))
 
     @property
     def share(self) -> float:
@@ -77,11 +84,12 @@ def spending(trials: Sequence[Spent]) -> Spending:
         np.array([trial.cost_seconds for trial in trials], dtype=np.float64),
         np.array([trial.run_seconds for trial in trials], dtype=np.float64),
         np.array([trial.excluded for trial in trials], dtype=np.bool_),
+        np.array([trial.lost_seconds for trial in trials], dtype=np.float64),
     )
 
 
 def spending_of(
-    states: Sequence[str], scores: Array, own: Array, run: Array, excluded: npt.NDArray[np.bool_]
+    states: Sequence[str], scores: Array, own: Array, run: Array, excluded: npt.NDArray[np.bool_], lost: Array
 ) -> Spending:
     """Returns where the seconds of n trials went.
 
@@ -91,6 +99,7 @@ def spending_of(
         own: `n`, each trial's own cost in seconds.
         run: `n`, the cost of its whole run.
         excluded: `n`, which of them a person has excluded.
+        lost: `n`, what interruptions have undone of each.
     """
     state = np.array(states, dtype=object)
     left_out = excluded & ((state == TrialState.COMPLETE) | (state == TrialState.PRUNED))
@@ -115,6 +124,7 @@ def spending_of(
         failed=seconds(state == TrialState.FAILED),
         excluded=seconds(left_out),
         running=seconds((state == TrialState.RUNNING) | (state == TrialState.WAITING)),
+        lost=float(lost.sum()),
         expensive_above=limit,
         num_dominated_expensive=int((beaten & expensive).sum()),
     )

@@ -40,7 +40,7 @@ def run(command: Command) -> int:
     knee = None if found.knee is None else found.knee.trial.number
     best = found.best.trial.number
     costs = (trials.cost_seconds, trials.run_seconds)
-    spent_on = spending_of(trials.state, trials.score, *costs, trials.excluded)
+    spent_on = spending_of(trials.state, trials.score, *costs, trials.excluded, trials.lost_seconds)
     if arguments.png is not None:
         from protein.view.figures.front import front  # late: only a picture needs it
         from protein.view.figures.style import save

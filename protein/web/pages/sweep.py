@@ -103,7 +103,9 @@ def whole(viewer: Viewer, frame: Frame, sweep: SweepRecord) -> dict[str, Any]:
     ended = np.where(np.isnan(ended), time.time(), ended)
     ended = np.maximum(ended, started)
     excluded = frame.columns["excluded"].values == 1
-    spent = spending_of(states.tolist(), frame.stored_score(), np.nan_to_num(own), np.nan_to_num(run), excluded)
+    lost = np.nan_to_num(frame.columns["lost_seconds"].floats())
+    costs = np.nan_to_num(own), np.nan_to_num(run)
+    spent = spending_of(states.tolist(), frame.stored_score(), *costs, excluded, lost)
     spec = sweep.spec
     return {
         **summary(frame),
@@ -120,7 +122,7 @@ def whole(viewer: Viewer, frame: Frame, sweep: SweepRecord) -> dict[str, Any]:
         "timeline": time_line(
             frame, np.where(running & stopped, "interrupted", states), started, ended, _processes(viewer, sweep)
         ),
-        "progress": progress(frame, states, ended, own),
+        "progress": progress(frame, states, ended, own + lost),
         "ends": ends(frame, own),
         "kinds": dict(Counter(frame.columns["kind"].listed())),
         "spending": {**dataclasses.asdict(spent), "total": spent.total, "share": spent.share},
@@ -162,7 +164,10 @@ def time_line(frame: Frame, states: Any, started: Array, ended: Array, owners: M
 
 
 def progress(frame: Frame, states: Any, ended: Array, own: Array) -> dict[str, Any]:
-    """Returns cost spent, trials finished and best measured score so far, as the trials ended."""
+    """Returns cost spent, trials finished and best measured score so far, as the trials ended.
+
+    `own` is what each trial took of the budget: its own cost, and what interruptions have undone.
+    """
     done = np.flatnonzero((states != TrialState.RUNNING) & (states != TrialState.WAITING))
     order = done[np.argsort(ended[done], kind="stable")]
     scores = np.where(states == TrialState.COMPLETE, frame.stored_score(), np.nan)

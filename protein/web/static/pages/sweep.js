@@ -12,6 +12,7 @@ const PARTS = [
   ["front", "on the measured front", "series-1"], ["dominated_cheap", "cheap, and beaten by a cheaper trial: the price of searching", "series-6"],
   ["dominated_expensive", "expensive, and beaten by a cheaper trial: much of it is usual with noisy scores", "series-2"],
   ["cut_short", "cut short", "series-5"], ["failed", "failed", "series-7"], ["excluded", "excluded", "series-10"], ["running", "not finished yet", "series-3"],
+  ["lost", "undone by interruptions, and spent again", "series-4"],
 ];
 
 export async function render(root, context) {
