@@ -205,4 +205,8 @@ def test_what_was_run_here_is_not_mixed_with_imported_runs(filled: Path, run: Ru
     table(filled / "pong.csv", TestWandb.HEADER, *TestWandb.ROWS)
     assert "sweep 'pong' was run here" in run.error("import wandb pong.csv --score reward --direction maximize")
     run("import wandb pong.csv --score reward --direction maximize --name old")
+    assert run("status old").splitlines()[2] == "'old' was imported, and is never run here"
+    for command in ("pause", "resume", "stop"):
+        said = run(f"{command} old")
+        assert said == f"sweep 'old' was imported, and is never run here, so there is nothing to {command}\n"
     assert "sweep 'old' was imported and cannot be resumed" in run.error("sweep --env pong --name old --max-trials 1")

@@ -15,10 +15,9 @@ from protein.sweep.job import runs_trainer
 from protein.trainer import kinds
 from protein.trainer.config_reading import is_retired
 from protein.trainer.errors import ConfigError as RunConfigError
-from protein.types import SweepRecord, SweepSpec
+from protein.types import IMPORTED, SweepRecord, SweepSpec
 
 NAME_LENGTH = 64
-IMPORTED = "imported"  # the method of a sweep whose trials another tool has run
 MAX_DIFFERENCES = 3  # that a message names
 MAX_VALUE_LENGTH = 200  # characters of a value in a message
 _FLAGS = {  # field of a command's settings -> what a user knows it as

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from protein.api.definition import IMPORTED, NAME_LENGTH, check_name
+from protein.api.definition import NAME_LENGTH, check_name
 from protein.direction import stored_score
 from protein.errors import UsageError
 from protein.imports.runs import Imported, Run, Source, parameter_name
@@ -22,7 +22,7 @@ from protein.space import Space
 from protein.space.parameters import Parameter
 from protein.spelling import nearest
 from protein.sweep.provenance import collect, config_hash
-from protein.types import Outcome, Provenance, Suggestion, SuggestionKind, SweepRecord, SweepSpec, TrialEnd
+from protein.types import IMPORTED, Outcome, Provenance, Suggestion, SuggestionKind, SweepRecord, SweepSpec, TrialEnd
 
 TOOLS = ("optuna", "wandb", "mlflow", "pufferlib")
 LEASE_SECONDS = 600.0

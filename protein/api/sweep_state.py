@@ -4,9 +4,10 @@ import shlex
 
 from protein.sweep.alive import Alive, Life
 from protein.sweep.lease import is_local
-from protein.types import Request, SweepRecord
+from protein.types import IMPORTED, Request, SweepRecord
 
 AGAIN = "run its command again to go on"
+_VERBS = {Request.PAUSE: "pause", Request.RUN: "resume", Request.STOP: "stop"}
 
 
 def lines(sweep: SweepRecord, now: Alive, *, num_running: int) -> list[str]:
@@ -14,6 +15,8 @@ def lines(sweep: SweepRecord, now: Alive, *, num_running: int) -> list[str]:
     name = f"'{sweep.spec.name}'"
     resume = f"protein resume {shlex.quote(sweep.spec.name)}"
     paused = sweep.requested is Request.PAUSE
+    if _only_read(sweep, now):
+        return [f"{name} was imported, and is never run here"]
     if now.life is Life.RUNS:
         if sweep.requested is Request.STOP:
             return [f"{name} was asked to stop: {now.process()} follows within seconds"]
@@ -60,6 +63,8 @@ def answer(sweep: SweepRecord, now: Alive, wanted: Request, *, num_running: int)
     name, runs = f"sweep '{sweep.spec.name}'", now.life is Life.RUNS
     resume = f"protein resume {shlex.quote(sweep.spec.name)}"
     before = sweep.requested
+    if _only_read(sweep, now):
+        return f"{name} was imported, and is never run here, so there is nothing to {_VERBS[wanted]}", False
     if now.life is Life.UNKNOWN:
         idle = unknown(now)
     elif now.may_run:
@@ -87,3 +92,8 @@ def answer(sweep: SweepRecord, now: Alive, wanted: Request, *, num_running: int)
     if now.may_run:
         return f"{name} is asked to stop: {idle}", True
     return f"{name} does not run, so there is nothing to stop: it {why_not_running(sweep, now)}", False
+
+
+def _only_read(sweep: SweepRecord, now: Alive) -> bool:
+    """Whether another tool has run a sweep, so that no process here ever does; not while it is being imported."""
+    return sweep.spec.method == IMPORTED and now.life is not Life.RUNS

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from protein.ports import Store
 from protein.sweep.lease import dead_owners, is_local
-from protein.types import SweepRecord
+from protein.types import IMPORTED, SweepRecord
 
 
 class Life(StrEnum):
@@ -17,7 +17,7 @@ class Life(StrEnum):
 
     RUNS = "runs"
     GONE = "gone"  # it was killed: it runs no more, and has not said why
-    ENDED = "ended"  # in order; `SweepRecord.ended` says why
+    ENDED = "ended"  # in order; `SweepRecord.ended` says why. Or it was imported, and is never run
     NONE = "none"  # it has no trial yet
     UNKNOWN = "unknown"  # nothing tells: its last process was one of another machine, or is gone and ran no trial then
 
@@ -53,7 +53,7 @@ def alive(store: Store, sweep: SweepRecord) -> Alive:
     here = [owner for owner in owners if is_local(owner) and owner not in gone]
     if holding or here:
         return Alive(Life.RUNS, (here or holding)[0])
-    if sweep.ended:
+    if sweep.ended or sweep.spec.method == IMPORTED:
         return Alive(Life.ENDED)
     if not owners:  # it may be between two trials, or paused: its last trial names its process
         number = sum(known.ends.values()) - 1

@@ -18,7 +18,7 @@ its `Trial`, the `Suggestion` that it came from, its `Result` and its `Annotatio
 from protein.types.designer import MAX_BUSY_SHARE, Budget, Observation, Params, ParamValue, Suggestion, SuggestionKind
 from protein.types.ends import CANCELLED, PREEMPTED, TrialEnd, TrialState, check_end, end_of
 from protein.types.quantities import MAX_COST_SECONDS, MAX_SCORE, Z80, Direction, Estimate, Measurement, is_score
-from protein.types.sweeps import Machine, Provenance, Request, SweepRecord, SweepSpec
+from protein.types.sweeps import IMPORTED, Machine, Provenance, Request, SweepRecord, SweepSpec
 from protein.types.trials import (
     CONTINUABLE,
     CONTINUABLE_SECONDS,
@@ -41,6 +41,7 @@ __all__ = [
     "CANCELLED",
     "CONTINUABLE",
     "CONTINUABLE_SECONDS",
+    "IMPORTED",
     "MAX_BUSY_SHARE",
     "MAX_COST_SECONDS",
     "MAX_NOTE_LENGTH",

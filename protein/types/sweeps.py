@@ -9,6 +9,8 @@ from typing import Any
 
 from protein.types.quantities import Direction
 
+IMPORTED = "imported"  # the method of a sweep whose trials another tool has run
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
