@@ -287,6 +287,39 @@ class Frozen(Flawed):
         return super().forward(self.seen(observations))
 
 
+class Gated(Flawed):
+    """A GRU, so that the same weights are used in every step of a segment."""
+
+    state_size = 24
+
+    def __init__(self, observation_shape: tuple[int, ...], action_outputs: int, value_outputs: int) -> None:
+        super().__init__((self.state_size,), action_outputs, value_outputs)
+        self.memory = nn.GRUCell(observation_shape[0], self.state_size)
+
+    def forward(self, observations: torch.Tensor, *state: torch.Tensor) -> Any:
+        return super().forward(after := self.memory(observations, *state), after)
+
+
+class Interrupted(Gated):
+    """In the middle of a segment something else leaves its autocast, as the thread that collects does."""
+
+    calls = 0
+
+    def forward(self, observations: torch.Tensor, *state: torch.Tensor) -> Any:
+        self.calls += 1
+        if self.calls % 3 == 0 and torch.is_grad_enabled():
+            torch.clear_autocast_cache()  # type: ignore[no-untyped-call]
+        return super().forward(observations, *state)
+
+
+def test_with_overlap_the_other_thread_does_not_change_how_gradients_round(tmp_path: Path) -> None:
+    for module in ("Gated", "Interrupted"):
+        config = small(policy={"module": f"{HERE}:{module}"}, precision="bf16", overlap=True)
+        go(config, tmp_path / module)
+    found, interrupted = tensors(tmp_path / "Gated"), tensors(tmp_path / "Interrupted")
+    assert same(found, interrupted)
+
+
 def test_weights_that_are_not_trained_do_not_decay(tmp_path: Path) -> None:
     def after(steps: int) -> dict[str, torch.Tensor]:
         rates: dict[str, Any] = {"weight_decay": 1.0, "learning_rate": 0.1}

@@ -141,11 +141,16 @@ def update_precision(config: TrainConfig) -> str:
     return "fp16" if config.train_fp16 else config.precision
 
 
-def autocast(device: torch.device, precision: str) -> contextlib.AbstractContextManager[object]:
-    """Returns the context in which the network runs: autocast for `bf16` and `fp16`, none for full precision."""
+def autocast(device: torch.device, precision: str, *, caches: bool = True) -> contextlib.AbstractContextManager[object]:
+    """Returns the context in which the network runs: autocast for `bf16` and `fp16`, none for full precision.
+
+    `caches`: a weight that is used several times is converted once. All threads share that memory, and one that leaves
+    its context empties it.
+    """
     if precision in FULL:
         return contextlib.nullcontext()
-    return torch.autocast(device.type, dtype={"bf16": torch.bfloat16, "fp16": torch.float16}[precision])
+    kind = {"bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+    return torch.autocast(device.type, dtype=kind, cache_enabled=caches)
 
 
 def half_convolutions(device: torch.device, precision: str) -> bool:

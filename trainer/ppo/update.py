@@ -82,6 +82,9 @@ class PPO:
         self._gradients = FlatGradients(policy, stopwatch)
         self._optimizer = make_optimizer(policy, self._gradients, config)
         self._precision = update_precision(config)
+        # With overlap the other thread may empty the memory of converted weights at any time. A layer that is used
+        # several times would then have one copy or two, whose gradients round differently. Ours are used once.
+        self._caches = not (config.overlap and policy.own is not None)
         self._scaler = scaler or Scaler(self._precision)
         self._coefficients = Coefficients(clip=config.clip_coef, value=config.vf_coef, entropy=config.ent_coef)
         self._recompute_logprobs = recompute_logprobs
@@ -122,7 +125,7 @@ class PPO:
             horizons: the steps of each iteration that is to come.
         """
         began = time.perf_counter()
-        context = autocast(self._device, self._precision)
+        context = autocast(self._device, self._precision, caches=self._caches)
         try:
             self._gradients.compile()
             for steps, count in sorted(self._shapes(agents, horizons)):
@@ -234,7 +237,7 @@ class PPO:
         """
         self._stopwatch.switch("update_forward")
         logprobs = torch.empty_like(batch.logprobs)
-        policy, context = self._policy, autocast(self._device, self._precision)
+        policy, context = self._policy, autocast(self._device, self._precision, caches=self._caches)
         for first in range(0, batch.segments, size):
             columns = slice(first, first + size)
             state = None if batch.state is None else batch.state[columns]
@@ -313,5 +316,5 @@ class PPO:
             return self._scaler.scale(loss_gradient(self._policy, output, minibatch, self._coefficients))
 
         state = None if batch.state is None else of(batch.state, 0)
-        context = autocast(self._device, self._precision)
+        context = autocast(self._device, self._precision, caches=self._caches)
         self._gradients.compute(observations, state, of(batch.resets), gradient_of, context)
