@@ -65,6 +65,27 @@ def test_of_many_agents_the_first_is_followed(tmp_path: Path) -> None:
     assert {scene.episode for scene in scenes} == {1, 2}
 
 
+def test_an_agent_that_takes_no_part_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pair_example.py").write_text(
+        "import numpy as np\n"
+        "class Pair:\n"
+        "    observation_shape, action_sizes, agents_per_env = (1,), (2,), 2\n"
+        "    def __init__(self, num_envs, **_):\n"
+        "        self.num_envs, self.playing = num_envs, np.arange(2 * num_envs) % 2 == 1\n"
+        "    def reset(self, seed, observations): self.age = observations[:] = 0\n"
+        "    def step(self, actions, observations, rewards, terminals, truncations, finals):\n"
+        "        self.age += 1\n"
+        "        observations[:], rewards[1::2], terminals[1::2] = 0, 1, self.age % 5 == 0\n"
+        "    def render(self): return np.zeros((2, 2, 3), np.uint8)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    env = "python:pair_example:Pair"
+    player = Player(train(tmp_path, env), env=env, episodes=2)
+    scenes = list(itertools.islice(player.scenes(), 20))
+    assert player.scores == [5.0, 5.0]
+    assert [scene.return_so_far for scene in scenes] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0] * 2
+
+
 def test_what_belongs_to_something_else_is_refused(tmp_path: Path) -> None:
     path = train(tmp_path, "cartpole")
     with pytest.raises(CheckpointError, match="it was trained on 'cartpole', not on 'pong'"):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from .environments import playing
 from .environments.pictures import Pixels, make_visible
 from .evaluate import Actor
 from .machine.checkpoint import load_weights_
@@ -17,7 +18,7 @@ from .normalise import saved_normalizer
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """The picture and the numbers before a decision; with several agents, the numbers of the first.
+    """The picture and the numbers before a decision; with several agents, the numbers of one.
 
     An episode's `last` scene comes after its last decision: its picture is again the one before it, because the
     environment has begun the next episode, and its numbers are those of the whole episode.
@@ -31,7 +32,7 @@ class Scene:
 
 
 class Player:
-    """Plays `episodes` episodes, of the first agent where there are several, while `scenes` is iterated over.
+    """Plays `episodes` episodes, of several agents' those of the first that plays, while `scenes` is iterated over.
 
     Once an episode has ended its score is in `scores`. `decisions_per_second` is the game's own speed.
     """
@@ -73,6 +74,8 @@ class Player:
                         seed=self._seed,
                         greedy=self._greedy,
                     )
+                acting = playing(self._envs)
+                followed = 0 if acting is None else int(acting.argmax())
                 step, return_so_far = 0, 0.0
                 while len(self.scores) < self._episodes:
                     scene = Scene(
@@ -84,13 +87,13 @@ class Player:
                     yield scene
                     with torch.inference_mode():
                         actor.step()
-                    step, return_so_far = step + 1, return_so_far + float(actor.rewards[0])
+                    step, return_so_far = step + 1, return_so_far + float(actor.rewards[followed])
                     finished = self._envs.drain_episodes()
-                    scores = finished.score[finished.agent == 0].tolist()
+                    scores = finished.score[finished.agent == followed].tolist()
                     self.scores += scores
                     if scores:
                         yield dataclasses.replace(scene, step=step, return_so_far=return_so_far, last=True)
-                    if actor.terminals[0] or actor.truncations[0]:
+                    if actor.terminals[followed] or actor.truncations[followed]:
                         step, return_so_far = 0, 0.0
         finally:
             self._envs.close()
