@@ -16,6 +16,7 @@ from protein.errors import ConfigError, UsageError
 from protein.space.parameters import Categorical, Float, Integer
 from protein.sweep.job import trial_config
 from protein.trainer.config import RunConfig
+from protein.trainer.config import load as trainers_load
 
 
 def test_each_layer_overrides_the_ones_before(folder: Path) -> None:
@@ -217,6 +218,23 @@ def test_a_runs_json_brings_its_values_and_leaves_the_ranges(folder: Path) -> No
     assert agents_config(swept).train.beta1 == 0.8
     # What the trial alone had: a sweep gives each trial its own seed, threads and cap.
     assert (agents_config(swept).train.seed, agents_config(swept).train.max_seconds) == (0, 0.0)
+
+
+@pytest.mark.parametrize("table", [{"min": 1, "max": 2}, {"scale": 0.5}, {"value": 3}])
+def test_an_argument_that_is_a_table_like_a_range_stays_one_in_every_file(
+    folder: Path, table: dict[str, float]
+) -> None:
+    env, name = "python:walk:Walk", "env.args.reward"
+    given = load(env, flags={name: table}, directory=folder)
+    config = agents_config(given)
+    assert config.env.args == {"reward": table}
+    (folder / "config.json").write_text(json.dumps(config.to_dict()))
+    below = load(env, directory=folder)
+    written = to_toml(given.values(), make_space(given), below, [], found="searched")
+    (folder / "best.toml").write_text(written)
+    for file in ("config.json", "best.toml"):
+        assert agents_config(load(env, config_file=folder / file, directory=folder)) == config
+    assert trainers_load(folder / "best.toml").env.args == config.env.args
 
 
 def test_a_value_of_a_runs_json_widens_a_range_that_does_not_hold_it(folder: Path) -> None:

@@ -140,6 +140,15 @@ def test_reading_a_file_keeps_values_and_drops_ranges_and_the_sweep(tmp_path: Pa
     assert load(tmp_path / "a.json") == config
 
 
+@pytest.mark.parametrize("table", [{"min": 1, "max": 2}, {"scale": 0.5}, {"value": 3}, {"choices": [1, 2]}])
+def test_a_table_of_a_runs_json_is_an_argument_even_if_it_looks_like_a_range(tmp_path: Path, table: Any) -> None:
+    config = RunConfig.from_dict({"env": {"name": "python:walk:Walk", "args": {"reward": table, "scale": 2}}})
+    (tmp_path / "config.json").write_text(json.dumps(config.to_dict()))
+    assert load(tmp_path / "config.json") == config
+    (tmp_path / "a.json").write_text(json.dumps({"env": {"args": {"scale": 2}}}))
+    assert load(tmp_path / "a.json").env.args == {"scale": 2}
+
+
 def test_a_table_with_a_misspelt_range_key_is_not_taken_for_a_range() -> None:
     with pytest.raises(ConfigError, match=r"train\.gamma must be a number, got dict"):
         RunConfig.from_dict(strip_ranges({"train": {"gamma": {"value": 0.5, "mni": 0.1}}}))

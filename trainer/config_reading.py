@@ -92,7 +92,7 @@ def read_file(path: Path, read: Callable[[dict[str, Any]], Config]) -> Config:
     if not isinstance(nested, dict):
         raise ConfigError(f"cannot read {path}: it must hold sections such as 'train', got {type(nested).__name__}")
     try:
-        return read(strip_ranges(nested))
+        return read(strip_ranges(nested, of_args=path.suffix == ".toml"))
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
 
@@ -143,10 +143,11 @@ def _read_value(name: str, kind: Any, value: Any) -> Any:
     return value
 
 
-def strip_ranges(nested: Mapping[str, Any]) -> dict[str, Any]:
+def strip_ranges(nested: Mapping[str, Any], *, of_args: bool = True) -> dict[str, Any]:
     """Returns the sections without `[sweep]`, each value that carries a range reduced to the value itself.
 
-    A table of range keys without a `value` keeps the default, as in a file that only narrows a range.
+    A table of range keys without a `value` keeps the default, as in a file that only narrows a range. `of_args`: also
+    those of `[env.args]`. In the JSON of a run there are none, and a table there is the argument itself.
     """
     plain: dict[str, Any] = {}
     for section, values in nested.items():
@@ -157,7 +158,7 @@ def strip_ranges(nested: Mapping[str, Any]) -> dict[str, Any]:
             continue
         plain[section] = _values_of(values)
         if section == "env" and isinstance(values.get("args"), Mapping):
-            plain[section]["args"] = _values_of(values["args"])
+            plain[section]["args"] = _values_of(values["args"]) if of_args else dict(values["args"])
     return plain
 
 

@@ -89,7 +89,8 @@ class Layers:
                 if _retired(name, given, source):
                     continue
                 if name not in settings and self._takes(name):
-                    settings[name] = _new_argument(name, given, source)
+                    plainly = Setting(value=given, source=source)
+                    settings[name] = plainly if plain else _new_argument(name, given, source)
                     continue
                 if name not in settings:
                     raise ConfigError(f"{source}: {_unknown_key(name, settings, self.kind)}")
@@ -254,7 +255,10 @@ def _new_argument(name: str, given: Any, source: str) -> Setting:
     if not has_range(given):
         return Setting(value=given, source=source)
     if "value" not in given:
-        raise ConfigError(f"{source}: {name} has a range and no value to begin with; give it a value, too")
+        raise ConfigError(
+            f"{source}: {name} has a range and no value to begin with; give it a value, too, or,"
+            f" if the table is the argument itself, write {name.removeprefix(f'{ARGS}.')} = {{ value = {{ ... }} }}"
+        )
     return _override(name, Setting(value=None), given, source)
 
 

@@ -15,6 +15,7 @@ import tomli_w
 from protein.config.layers import Layers, Setting, is_argument
 from protein.space import Space
 from protein.space.parameters import Categorical, Parameter
+from protein.trainer.config_reading import has_range
 
 SEED = "train.seed"
 MAX_COMMENT = 60  # characters of a value that a comment quotes
@@ -63,7 +64,9 @@ def _setting(
     """
     if searched is None:
         same = _same(value, setting.value) and below is None and not is_subject
-        return None if same else _text(value)
+        if same:
+            return None
+        return _table({"value": value}) if has_range(value) else _text(value)  # a table of an environment's argument
     if below is not None and _range(searched) == _range(below):
         return None if _same(value, setting.value) else _table({"value": value})
     if isinstance(searched, Categorical):
