@@ -220,7 +220,7 @@ def test_a_runs_json_brings_its_values_and_leaves_the_ranges(folder: Path) -> No
     assert (agents_config(swept).train.seed, agents_config(swept).train.max_seconds) == (0, 0.0)
 
 
-@pytest.mark.parametrize("table", [{"min": 1, "max": 2}, {"scale": 0.5}, {"value": 3}])
+@pytest.mark.parametrize("table", [{"min": 1, "max": 2}, {"scale": 0.5}, {"value": 3}, {"left arm": 1, "": 2}])
 def test_an_argument_that_is_a_table_like_a_range_stays_one_in_every_file(
     folder: Path, table: dict[str, float]
 ) -> None:

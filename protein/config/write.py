@@ -6,6 +6,7 @@ parameters as the sweep that found it.
 """
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -110,7 +111,11 @@ def _sweep(space: Space, below: Layers) -> dict[str, Any]:
 
 
 def _table(items: Mapping[str, Any]) -> str:
-    return "{ " + ", ".join(f"{key} = {_text(item)}" for key, item in items.items()) + " }"
+    return "{ " + ", ".join(f"{_key(key)} = {_text(item)}" for key, item in items.items()) + " }"
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _text(key)
 
 
 def _text(value: Any) -> str:
