@@ -95,6 +95,24 @@ def test_a_killed_training_run_goes_on_from_its_folder_to_the_same_result(
     assert "the run has made its" in capsys.readouterr().err
 
 
+def test_a_run_whose_evaluation_was_interrupted_goes_on_with_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All its steps are made, and its folder has no result yet."""
+    monkeypatch.chdir(tmp_path)
+    few = ("--train.total-timesteps", "1024", "--train.threads", "1", "--eval.episodes", "8", "--eval.num-envs", "8")
+    assert main(["train", "--env", "cartpole", *SMALL, *few]) == 0
+    score = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("score "))
+    directory = run_directory(tmp_path)
+    measured = (directory / "measurements.jsonl").read_text()
+    lines = [line.replace('"result"', '"interrupted"') for line in measured.splitlines()]
+    (directory / "measurements.jsonl").write_text("\n".join(lines) + "\n")
+    assert main(["train", "--resume", str(directory)]) == 0
+    assert score in capsys.readouterr().out
+    assert main(["train", "--resume", str(directory)]) == 2
+    assert "the run has made its" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("given", "line"),
     [
