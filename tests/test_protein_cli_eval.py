@@ -1,5 +1,6 @@
 """`protein eval`: what it takes, what it says on the way, and what it refuses."""
 
+import json
 import math
 import re
 import sys
@@ -41,6 +42,35 @@ def test_a_run_is_named_by_its_folder_or_by_its_checkpoint(trained: Path, run: R
     assert run.error(f"eval --checkpoint {trained}").startswith(
         f"--checkpoint {trained} is a folder without checkpoint.safetensors, which a run writes, and without GPT-2's"
     )
+
+
+@pytest.mark.parametrize("flags", ["", " --gif seen.gif"])
+def test_what_an_environment_prints_is_not_among_the_json(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], flags: str
+) -> None:
+    """As pygame does, when PettingZoo's environments load it."""
+    (folder / "noisy_example.py").write_text(
+        "import numpy as np\n"
+        "print('Hello from the community')\n"
+        "class Noisy:\n"
+        "    observation_shape, action_sizes = (1,), (2,)\n"
+        "    def __init__(self, num_envs, **_): self.num_envs = num_envs\n"
+        "    def reset(self, seed, observations): observations[:] = 0\n"
+        "    def step(self, actions, observations, rewards, terminals, truncations, finals):\n"
+        "        print('a step')\n"
+        "        observations[:], terminals[:] = 0, True\n"
+        "    def render(self): return np.zeros((2, 2, 3), np.uint8)\n"
+    )
+    monkeypatch.setattr(sys, "path", [*sys.path, str(folder)])
+    monkeypatch.delitem(sys.modules, "noisy_example", raising=False)
+    assert main(f"train --env python:noisy_example:Noisy {SMALL}".split()) == 0
+    capsys.readouterr()
+    monkeypatch.delitem(sys.modules, "noisy_example")
+    (trained,) = (folder / "runs" / "train").iterdir()
+    assert main(f"eval --checkpoint {trained} --episodes 2 --json{flags}".split()) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["scores"] == [0.0, 0.0]
+    assert "community" in printed.err and "a step" in printed.err
 
 
 @pytest.mark.parametrize("flags", ["", " --gif seen.gif"])

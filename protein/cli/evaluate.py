@@ -3,6 +3,7 @@
 A language model's checkpoint, or a folder of GPT-2's weights, is measured, or writes: `protein.cli.evaluate_language`.
 """
 
+import contextlib
 import dataclasses
 import statistics
 import sys
@@ -74,15 +75,16 @@ def run(command: Command) -> int:
     from protein.trainer.evaluate import evaluate
 
     progress = Progress("episodes played")
-    result = evaluate(
-        checkpoint,
-        env=env,
-        episodes=episodes,
-        num_envs=_num_envs(episodes, env),
-        seed=arguments.seed,
-        greedy=arguments.greedy,
-        progress=lambda done, of: progress(env, done, of),
-    )
+    with _json_alone(arguments):
+        result = evaluate(
+            checkpoint,
+            env=env,
+            episodes=episodes,
+            num_envs=_num_envs(episodes, env),
+            seed=arguments.seed,
+            greedy=arguments.greedy,
+            progress=lambda done, of: progress(env, done, of),
+        )
     if arguments.json:
         print_json({"env": env, "checkpoint": str(checkpoint), **dataclasses.asdict(result)})
         return 0
@@ -130,8 +132,23 @@ def _language_model(checkpoint: Path) -> LanguageConfig | None:
     return config if isinstance(config, LanguageConfig) else None
 
 
+def _json_alone(arguments: EvalArguments) -> contextlib.AbstractContextManager[object]:
+    """Returns the context in which an environment plays: with --json, what it prints goes to stderr."""
+    return contextlib.redirect_stdout(sys.stderr) if arguments.json else contextlib.nullcontext()
+
+
 def _watch(arguments: EvalArguments, checkpoint: Path, env: str, episodes: int) -> int:
     """Plays in one environment, draws it, and writes the GIF; after Ctrl-C, the GIF has what was played until then."""
+    with _json_alone(arguments):
+        scores, gif_path, complete, stopped = _shown(arguments, checkpoint, env, episodes)
+    _conclude(arguments, checkpoint, env, scores, gif_path, complete=complete)
+    return INTERRUPTED_CODE if stopped else 0
+
+
+def _shown(
+    arguments: EvalArguments, checkpoint: Path, env: str, episodes: int
+) -> tuple[list[float], Path | None, bool, bool]:
+    """Returns the scores, the GIF, whether all is in it, and whether it was interrupted."""
     from protein.trainer.watch import Player
     from protein.view import playback
 
@@ -177,8 +194,7 @@ def _watch(arguments: EvalArguments, checkpoint: Path, env: str, episodes: int) 
     if len(gif):
         with writing(gif_path):
             files.replace_file(gif_path, gif.content(seconds))
-    _conclude(arguments, checkpoint, env, player.scores, gif_path if len(gif) else None, complete=gif.complete)
-    return INTERRUPTED_CODE if stop.is_set() else 0
+    return player.scores, gif_path if len(gif) else None, gif.complete, stop.is_set()
 
 
 def _conclude(
