@@ -1,5 +1,6 @@
 """Gymnasium environments behind our interface, with ends, seeds and spaces whose numbers are known."""
 
+import functools
 import math
 import os
 import subprocess
@@ -396,6 +397,23 @@ def test_it_is_closed_once() -> None:
     stepper.envs.close()
     stepper.envs.close()
     assert sorted(closed) == [0, 1]
+
+
+def test_all_are_closed_even_if_one_fails() -> None:
+    stepper = Stepper(COUNTER, 3)
+    closed: list[int] = []
+
+    def close(number: int) -> None:
+        closed.append(number)
+        if number:
+            raise RuntimeError(f"no simulator {number}")
+
+    for number, env in enumerate(stepper.envs.instances.envs):  # type: ignore[attr-defined]
+        env.close = functools.partial(close, number)
+    with pytest.raises(RuntimeError, match="no simulator 2"):
+        stepper.envs.close()
+    stepper.envs.close()
+    assert sorted(closed) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -106,8 +106,7 @@ class Instances:
 
     def close(self) -> None:
         """Closes every instance."""
-        while self.envs:
-            self.envs.pop().close()
+        close_all_(self.envs)
 
     def _begin(self, row: int, env: Any, **seeded: int) -> Any:
         """Resets an instance; returns its first observation."""
@@ -169,6 +168,18 @@ def require_five(given: Any, who: str, library: str, values: str) -> None:
         return
     got = f"{len(given)} values" if several else f"a {type(given).__name__}"
     raise TrainerError(f"{who} returned {got} from step: {library}'s step returns five, {values}")
+
+
+def close_all_(envs: list[Any]) -> None:
+    """Closes every environment of a list and takes it out, even if some fail; then raises the first one's error."""
+    failed: Exception | None = None
+    while envs:
+        try:
+            envs.pop().close()
+        except Exception as error:  # the user's code may raise anything
+            failed = failed or error
+    if failed is not None:
+        raise failed
 
 
 def instance_seed(seed: int, index: int) -> int:

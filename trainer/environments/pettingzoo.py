@@ -28,7 +28,7 @@ from ..users_code import fail, find, in_words
 from . import arguments
 from .base import CountedEnv, Rows
 from .gym import frames_per_second
-from .instances import Writer, as_number, as_truth, check_rewards, instance_seed, require_five
+from .instances import Writer, as_number, as_truth, check_rewards, close_all_, instance_seed, require_five
 from .spaces import ActionMap, Observations, actions_of, described
 
 PREFIX = "pettingzoo:"
@@ -170,8 +170,7 @@ class PettingZooEnv(CountedEnv):
 
     def close(self) -> None:
         """Closes the environments. Calling it again does nothing."""
-        while self.envs:
-            self.envs.pop().close()
+        close_all_(self.envs)
 
     def _begin_one(self, index: int, env: Any, observations: npt.NDArray[Any], **seeded: int) -> None:
         try:
