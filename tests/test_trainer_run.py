@@ -103,6 +103,13 @@ def test_the_smallest_shapes_train(env: dict[str, Any], train: dict[str, Any]) -
     assert result.score is not None and result.steps >= train["total_timesteps"]
 
 
+def test_workers_that_no_environment_uses_are_told() -> None:
+    short = {"total_timesteps": 64, "horizon": 4, "minibatch_size": 64}
+    for workers, notes in ((0, []), (4, ["env.workers has no effect on 'pong': processes are for gym-async:ID alone"])):
+        _, events = go(small(env={"workers": workers}, train=short))
+        assert events[0]["notes"] == notes
+
+
 def test_no_score_is_reported_before_an_episode_has_finished() -> None:
     short = {"total_timesteps": 64, "horizon": 4, "minibatch_size": 64}
     _, events = go(small(env={"frame_skip": 1}, train=short), speed=ONE_MEASUREMENT)

@@ -132,6 +132,8 @@ class Training:
         course = self.course
         course.require_room(self._state.num_bytes())
         notes = [] if course.resumed else self._begin()
+        if self._config.env.workers and not self._workers:
+            notes.append(f"env.workers has no effect on '{self._spec.name}': processes are for gym-async:ID alone")
         timings = {"startup": time.perf_counter() - started}
         if self._config.train.compile:
             self._prepare(self._config.train.minibatch_size // self._world.size)
