@@ -308,7 +308,7 @@ class Interrupted(Gated):
     def forward(self, observations: torch.Tensor, *state: torch.Tensor) -> Any:
         self.calls += 1
         if self.calls % 3 == 0 and torch.is_grad_enabled():
-            torch.clear_autocast_cache()  # type: ignore[no-untyped-call]
+            torch.clear_autocast_cache()
         return super().forward(observations, *state)
 
 

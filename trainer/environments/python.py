@@ -24,7 +24,8 @@ from .base import CountedEnv, Rows
 from .instances import check_observations, check_rewards
 
 _COUNTED = b"protein: episodes counted\n"  # begins a state that has the running episodes' sums before the user's own
-_COLUMNS = {"agent": np.int32, "score": np.float32, "return_": np.float32, "length": np.int32}  # of `Episodes`
+# The columns of `Episodes`.
+_COLUMNS: dict[str, Any] = {"agent": np.int32, "score": np.float32, "return_": np.float32, "length": np.int32}
 _GIVEN = ("num_envs", "seed", "frame_skip", "first_index")  # arguments of the factory that are the trainer's
 _REQUIRED = ("num_envs", "observation_shape", "reset", "step")
 _OPTIONAL: dict[str, Any] = {
