@@ -122,6 +122,38 @@ def test_other_files_are_refused(tmp_path: Path, content: str, message: str) -> 
         open_tokenizer(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("section", "change", "message"),
+    [
+        ("model", {"end_of_word_suffix": "</w>"}, r"a mark '</w>' \(end_of_word_suffix\) that is no text"),
+        ("model", {"continuing_subword_prefix": "##"}, r"a mark '##' \(continuing_subword_prefix\)"),
+        ("vocab", {"a": "3"}, "a token's number is no integer from 0 to 16,777,215"),
+        ("vocab", {"a": 10**12}, "a token's number is no integer"),
+        ("vocab", {"a": -1}, "a token's number is no integer"),
+    ],
+)
+def test_a_file_that_cannot_give_every_text_back_is_refused(
+    section: str, change: dict[str, Any], message: str, learned: BytePairs, tmp_path: Path
+) -> None:
+    """CLIP's file has such a mark."""
+    learned.save(tmp_path)
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    (content["model"]["vocab"] if section == "vocab" else content["model"]).update(change)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(DataError, match=message) as caught:
+        open_tokenizer(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_leaves_text_out_is_refused(learned: BytePairs, tmp_path: Path) -> None:
+    learned.save(tmp_path)
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [{"type": "Whitespace"}, content["pre_tokenizer"]]}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(DataError, match="it makes 6 bytes of 7 bytes of text, as one that leaves out spaces does"):
+        open_tokenizer(tmp_path).encode(b"one two")
+
+
 def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"no tokenizer .*give bytes, bpe, or a folder with tokenizer.json, or vocab.json"

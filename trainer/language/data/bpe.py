@@ -25,6 +25,7 @@ DOCUMENT = "<|endoftext|>"  # GPT-2's name of the token between documents
 FILE_NAME = "tokenizer.json"
 _GPT2_FILES = ("vocab.json", "merges.txt")
 MIN_VOCABULARY = 257  # all bytes, and the document token
+_MOST_TOKENS = 1 << 24
 _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True}
 
 
@@ -44,12 +45,24 @@ class BytePairs:
             raise DataError(
                 f"cannot use {source}: it is no tokenizer.json ({type(error).__name__}: {error}): get the file again"
             ) from error
+        numbers = [*vocabulary.values(), *added.values()]
+        if not all(type(number) is int and 0 <= number < _MOST_TOKENS for number in numbers):
+            raise DataError(
+                f"cannot use {source}: a token's number is no integer from 0 to {_MOST_TOKENS - 1:,}: get the file"
+                " again"
+            )
         missing = [byte for byte, letter in enumerate(_letters()) if letter not in vocabulary]
         if missing:
             raise DataError(
                 f"cannot use {source}: it has no token for {len(missing)} of the 256 bytes: give another one, or bytes"
             )
-        largest = max(*vocabulary.values(), *added.values())
+        for name in ("continuing_subword_prefix", "end_of_word_suffix"):
+            if mark := content["model"].get(name):
+                raise DataError(
+                    f"cannot use {source}: its tokens have a mark '{mark}' ({name}) that is no text: give an encoding"
+                    " as GPT-2's is, or bytes"
+                )
+        largest = max(numbers)
         self.document_token = added.get(DOCUMENT, vocabulary.get(DOCUMENT, largest + 1))
         self.vocab_size = max(largest, self.document_token) + 1
         vocabulary[DOCUMENT] = self.document_token
@@ -66,8 +79,10 @@ class BytePairs:
         self._added = list(content.get("added_tokens") or ())
         self._source = source
         self._texts = _texts(vocabulary, self.vocab_size, {self.document_token, *added.values()})
+        self._sizes = np.array([len(text) for text in self._texts], np.int64)
 
     def encode_all(self, texts: Sequence[bytes]) -> Sequence[npt.NDArray[np.int64]]:
+        """Returns the tokens of texts. Raises `DataError` where they would not give a text back, too."""
         if not any(texts):  # which needs no package
             return [np.zeros(0, np.int64) for _ in texts]
         try:
@@ -77,7 +92,14 @@ class BytePairs:
                 f"a byte-pair encoding takes UTF-8, and the text has byte 0x{error.object[error.start]:02x} that is"
                 " none: use the tokenizer bytes, or convert the text"
             ) from error
-        return [np.array(one.ids, np.int64) for one in found]
+        tokens = [np.array(one.ids, np.int64) for one in found]
+        for text, of_text in zip(texts, tokens, strict=True):
+            if (kept := int(self._sizes[of_text].sum())) != len(text):
+                raise DataError(
+                    f"cannot use {self._source}: it makes {kept:,} bytes of {len(text):,} bytes of text, as one that"
+                    " leaves out spaces does: give an encoding as GPT-2's is, or bytes"
+                )
+        return tokens
 
     def encode(self, text: bytes) -> npt.NDArray[np.int64]:
         return self.encode_all([text])[0]
@@ -86,7 +108,7 @@ class BytePairs:
         return b"".join(self._texts[token] for token in tokens if token < self.vocab_size)
 
     def token_bytes(self) -> npt.NDArray[np.int64]:
-        return np.array([len(text) for text in self._texts], np.int64)
+        return self._sizes.copy()
 
     def save(self, folder: Path) -> str:
         content = {**self._content, "added_tokens": self._added}  # without them it would have fewer tokens
