@@ -2,6 +2,8 @@
 
 import errno
 import json
+import re
+import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -217,6 +219,23 @@ def test_the_built_in_corpus_is_the_source_of_python(cache: Path) -> None:
     inputs, _, _ = Batches(corpus.train, sequence_length=64, batch_rows=4, seed=0).next(4)
     assert corpus.tokenizer.decode(inputs[0].tolist()).isascii()
     assert len(list(cache.iterdir())) == 1
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:9])])
+@pytest.mark.parametrize("name", ["data.json", "train-00000.bin"])
+def test_a_damaged_cache_says_how_it_is_made_again(
+    name: str, damage: Callable[[Path], object], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some = [str(path) for path in Path(json.__file__).parent.glob("*.py")]
+    monkeypatch.setattr(python_text, "_files", lambda root: iter(some))
+    monkeypatch.setattr(python_text, "VALIDATION_SHARE", 0.5)
+    open_corpus("python")
+    made = python_text.folder()
+    damage(made / name)
+    with pytest.raises(DataError, match=rf"{name}.*it is the built-in text, .* delete {re.escape(str(made))}$"):
+        open_corpus("python")
+    shutil.rmtree(made)
+    open_corpus("python")
 
 
 def test_many_may_make_the_built_in_corpus_at_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,7 +91,11 @@ def open_corpus(path: str | Path) -> Corpus:
         DiskError: the built-in corpus cannot be written.
     """
     if str(path) == BUILT_IN:
-        return _of_ours(python_text.folder(), BUILT_IN)
+        made = python_text.folder()
+        try:
+            return _of_ours(made, BUILT_IN)
+        except DataError as error:
+            raise DataError(f"{error}; it is the built-in text, which is made again where you delete {made}") from error
     folder = Path(path)
     if not folder.is_dir():
         raise DataError(f"data.path '{path}' is no folder: give '{BUILT_IN}', or a folder of protein data tokenize")
