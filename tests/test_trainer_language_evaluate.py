@@ -75,6 +75,13 @@ def test_a_network_that_knows_nothing_needs_the_logarithm_of_the_vocabulary(rand
     assert found is not None and found.nats_per_token == pytest.approx(math.log(VOCABULARY), rel=1e-5)
 
 
+def test_text_without_a_byte_has_no_score(tmp_path: Path) -> None:
+    """It would be 0, which no text can reach."""
+    data = write_bytes_corpus(tmp_path / "empty", [b"text" * 100], [b""] * 100)
+    with pytest.raises(DataError, match="has no byte of text in 96 tokens, so bits per byte cannot be measured"):
+        Evaluator(open_corpus(data), 200, make_model(vocab_size=VOCABULARY))
+
+
 def test_a_signal_interrupts_a_measurement(random_text: Path) -> None:
     assert Evaluator(open_corpus(random_text), 1600, make_model(vocab_size=257)).measure("fp32", lambda: True) is None
 

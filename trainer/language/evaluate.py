@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from ..errors import ConfigError
+from ..errors import ConfigError, DataError
 from ..machine.distributed import ALONE, World
 from ..machine.precision import Arithmetic, autocast, resolve_device, resolve_threads
 from ..machine.transfer import to_device
@@ -127,6 +127,7 @@ class Evaluator:
 
         Raises:
             ConfigError: it is less than one row.
+            DataError: these tokens are document tokens alone, so there is nothing to measure.
         """
         self._model, self._world = model, world
         self._device = next(model.parameters()).device
@@ -139,6 +140,11 @@ class Evaluator:
         self._batches = Batches(corpus.validation, sequence_length=length, batch_rows=1, seed=0, evaluation=True)
         self._beginning = self._batches.state()
         self._rows = min(tokens // length, self._batches.rows_per_epoch)
+        if not _holds_text(corpus, self._batches, self._rows):
+            raise DataError(
+                f"the validation text has no byte of text in {self._rows * length:,} tokens, so bits per byte cannot be"
+                " measured: give other text, or raise eval.tokens"
+            )
         self._chosen: Rows | None = None
         if curve_tokens is not None:
             self._chosen = choose_rows(corpus, self._batches, self._rows, curve_tokens)
@@ -198,6 +204,12 @@ class Evaluator:
             part = slice(first, first + most)
             cut = documents is not None and bool(documents[part].any())
             yield inputs[part], targets[part], documents[part] if documents is not None and cut else None
+
+
+def _holds_text(corpus: Corpus, batches: Batches, rows: int) -> bool:
+    """Whether one of the first rows has a target that stands for text; most often the first one has."""
+    targets = (batches.read(row, 1)[1].numpy() for row in range(rows))
+    return any(corpus.token_bytes[of_row].any() for of_row in targets)
 
 
 def answer(
