@@ -249,6 +249,18 @@ def test_a_sweep_goes_on_and_refuses_another_definition(sweep: Path, run: Run) -
     assert "compared in text/words" in run("compare text-words second")
 
 
+@pytest.mark.parametrize(
+    ("section", "key", "choices"),
+    [("data", "path", ["python", "words"]), ("model", "init_from", ["", "gpt2"]), ("eval", "hellaswag", ["", "x"])],
+)
+def test_what_names_files_is_not_swept(section: str, key: str, choices: list[str], words: Path, run: Run) -> None:
+    swept = f'[{section}]\n{key} = {{ value = "{choices[0]}", choices = {json.dumps(choices)} }}'
+    (words / "files.toml").write_text(CONFIG.replace('path = "words"\n', "").replace(f"[{section}]", swept))
+    said = run.error("sweep --config files.toml --max-trials 1")
+    assert said.startswith(f"files.toml: {section}.{key} names files and cannot be swept"), said
+    assert not (words / "runs").exists()
+
+
 def test_a_sweep_whose_text_was_made_anew_says_so(sweep: Path, run: Run) -> None:
     line = "sweep --config words.toml --name old --max-trials 1"
     data = sweep / "words" / "data.json"

@@ -9,6 +9,7 @@ from protein.config.layers import Layers, flatten
 from protein.config.resolve import file_name, make_space
 from protein.config.settings import SweepConfig
 from protein.engine.settings import EngineSettings
+from protein.errors import ConfigError
 from protein.ports import Designer
 from protein.space import Space
 from protein.sweep import provenance, source_snapshot
@@ -53,11 +54,21 @@ def define(layers: Layers, settings: SweepConfig, name: str | None, *, device: s
 
 
 def _with_absolute_paths(layers: Layers) -> Layers:
-    """Returns layers whose files are found from any folder: trials, and later commands, may run in another one."""
+    """Returns layers whose files are found from any folder: trials, and later commands, may run in another one.
+
+    Raises:
+        ConfigError: such a setting has a range.
+    """
     if layers.kind is not LANGUAGE:
         return layers
     given = {name: layers.settings[name] for name in ("data.path", "eval.hellaswag", "model.init_from")}
     for name, setting in given.items():
+        if setting.range:
+            why = ": scores of two texts cannot be compared" if name == LANGUAGE.subject else ""
+            raise ConfigError(
+                f"{setting.range_source}: {name} names files and cannot be swept{why}; give one value, and each other"
+                " one a sweep of its own"
+            )
         if setting.value not in ("", BUILT_IN):
             layers = layers.with_values({name: str(Path(setting.value).absolute())}, setting.source)
     return layers
