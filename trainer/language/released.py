@@ -68,7 +68,7 @@ def is_released(path: Path) -> bool:
         return True
     except OSError:
         return False
-    return not (isinstance(found, dict) and "train" in found)
+    return not (isinstance(found, dict) and _is_our_own(found))
 
 
 def read_settings(folder: Path) -> Released:
@@ -86,6 +86,11 @@ def read_settings(folder: Path) -> Released:
         raise CheckpointError(
             f"cannot read {file}: {error}: name a folder that holds {SETTINGS_FILE} and {WEIGHTS_FILE}"
         ) from error
+    if _is_our_own(settings):
+        raise CheckpointError(
+            f"{folder} is a run of protein train, and only weights of GPT-2's form can be begun with: give a folder of"
+            f" such weights; the run itself goes on with protein train --resume {folder}"
+        )
     return _read(settings, folder)
 
 
@@ -95,6 +100,11 @@ def require_weights(found: Released) -> None:
         raise CheckpointError(
             f"{found.folder} has no {WEIGHTS_FILE}: write the checkpoint again with save_pretrained(folder)"
         )
+
+
+def _is_our_own(settings: Mapping[str, Any]) -> bool:
+    """Whether a `config.json` is that of a run of ours."""
+    return "train" in settings
 
 
 def _read(settings: Mapping[str, Any], folder: Path) -> Released:
