@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 import sys
 import sysconfig
 from pathlib import Path
@@ -164,6 +165,16 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
 def test_it_takes_utf8_alone(learned: BytePairs) -> None:
     with pytest.raises(DataError, match="byte 0xff"):
         learned.encode(b"abc\xff")
+
+
+def test_long_words_are_cut_before_an_encoding_is_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    genome, words = "ACGT" * 5000, "a few words\n" * 500
+    parts = list(bpe.cut_words(words + genome + " " * 3000 + words))
+    assert "".join(parts) == words + genome + " " * 3000 + words
+    assert max(len(word) for part in parts for word in re.findall(r"\S+|\s+", part)) == 1000
+    assert list(bpe.cut_words(words)) == [words], "other text is learned from as it is"
+    monkeypatch.setattr(bpe, "cut_words", lambda text: iter([f"{text} zq"]))
+    assert b"zq" in bpe.learn([b"one two"] * 9, 300).decode(range(256, 300)), "it is what is learned from"
 
 
 def test_the_vocabulary_holds_at_least_the_bytes() -> None:
