@@ -313,7 +313,7 @@ def test_a_trial_that_ended_before_it_was_stopped_early_keeps_its_end(
         wait_until(finished_there, "the end of the trial")
     else:
         assert isinstance(backend, FunctionBackend)
-        while backend._reports:
+        while backend._waiting:
             time.sleep(0.01)
     backend.stop(one.trial, TrialEnd.STOPPED_EARLY, "stopped early: its curve is low")
     _, finished = wait(backend, 1)
