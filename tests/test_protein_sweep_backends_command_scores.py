@@ -1,14 +1,20 @@
 """How a command's scores are read: from its output, its log, and files that it writes."""
 
 import dataclasses
+import select
 import shlex
 import struct
+import time
+import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_jobs import PYTHON, command_backend, command_notes, job, outcome, python, run, wait  # noqa: F401 (fixtures)
+from patience import PATIENCE_SECONDS
 
-from protein.ports import Job, TrialProgress
+from protein.ports import Finished, Job, TrialProgress
+from protein.sweep.backends import command_process, command_reports
 from protein.sweep.backends.command import CommandBackend
 from protein.sweep.commands.reports import number_of
 from protein.types import Direction, TrialEnd
@@ -116,7 +122,7 @@ def test_the_rows_of_an_earlier_trial_are_not_read(
     shared = tmp_path / "results.csv"
     shared.write_text("reward\n0.5\n")
     code = f"import time; time.sleep(0.1); open({str(shared)!r}, {mode!r}).write({text!r})"
-    settings = {"score_from": "csv", "score": "reward", "file": str(shared)}
+    settings: dict[str, Any] = {"score_from": "csv", "score": "reward", "file": str(shared)}
     points, finished = run(backend, job(tmp_path, python(code), **settings))
     assert (points, finished.outcome.score) == ([(1, 0.75)], 0.75)
     reason = outcome(backend, job(tmp_path, python("pass"), 1, **settings)).reason
@@ -125,7 +131,7 @@ def test_the_rows_of_an_earlier_trial_are_not_read(
 
 def test_the_events_of_an_earlier_run_are_not_read(backend: CommandBackend, tmp_path: Path) -> None:
     code = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_bytes(bytes.fromhex(sys.argv[2]))"
-    settings = {"score_from": "tensorboard", "score": "r", "file": "."}
+    settings: dict[str, Any] = {"score_from": "tensorboard", "score": "r", "file": "."}
 
     def trial(file: str, value: float) -> Job:
         scalar = b"\x0a\x01r\x15" + struct.pack("<f", value)
@@ -179,6 +185,24 @@ def test_steps_that_go_back_and_garbage_lose_nothing_and_are_told_once(
         "trial 0 reported 3 steps after 5",
         "trial 0 reported the score inf",
     ]
+
+
+def test_reports_that_are_read_late_cost_no_more_than_the_command(
+    backend: CommandBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = types.SimpleNamespace(monotonic=lambda: time.monotonic() + 1000.0)
+    backend.start(job(tmp_path, python('print(\'{"score": 1}\\n{"score": 2}\')')))
+    ended = select.poll()
+    ended.register(backend._running[0].streams[0].descriptor, 0)  # tells the end of the pipe alone
+    ended.poll(1000 * PATIENCE_SECONDS)
+    monkeypatch.setattr(command_reports, "time", late)
+    monkeypatch.setattr(command_process, "time", late)
+    progress, finished = backend.poll(60.0)
+    assert isinstance(progress, TrialProgress) and isinstance(finished, Finished)
+    cost = finished.outcome.cost_seconds
+    assert cost < 500.0, "the sweep's own delay is no cost of the trial"
+    assert [point.elapsed_seconds for point in progress.measurements] == [cost, cost]
+    assert progress.cost_seconds is None or progress.cost_seconds == cost
 
 
 def test_steps_and_costs_in_quotes_are_numbers(backend: CommandBackend, tmp_path: Path) -> None:

@@ -160,6 +160,8 @@ class CommandProcess:
             if stream.buffer:
                 self._take(stream, stream.buffer)
                 stream.buffer = b""
+        if "seconds" in self._status:  # the sweep may have been held up since, as by a store that was away
+            self.heard.end_at(float(self._status["seconds"]))
 
     def read_files(self) -> None:
         """Reads what is new in the file that the score is read from, if it is a file."""
@@ -229,7 +231,9 @@ class CommandProcess:
         return []
 
     def _wall_seconds(self, now: float) -> float:
-        return now - self.spawned
+        """Returns how long it has run by now, or until it ended."""
+        ended_after = self._status.get("seconds")
+        return now - self.spawned if ended_after is None else float(ended_after)
 
     def _take(self, stream: Stream, line: bytes) -> None:
         if stream.name == "status":
@@ -290,7 +294,7 @@ class CommandProcess:
     def _final_cost_seconds(self) -> float:
         now = time.monotonic()
         wall = self._status.get("seconds")
-        whole = self._wall_seconds(now) if wall is None else float(wall)
+        whole = self._wall_seconds(now)
         if self.heard.cost_seconds is None:
             return max(whole, self.heard.last.elapsed_seconds if self.heard.last else 0.0)
         killed = self._status.get("code") is None or self._status["code"] < 0

@@ -1,5 +1,6 @@
 """What one running command has reported: its curve, its cost, and the score that may be the final one."""
 
+import dataclasses
 import time
 from collections.abc import Callable
 
@@ -51,6 +52,7 @@ class CommandReports:
         self._counted_from = counted_from
         self._behind, self._counts_from = behind_seconds, 0.0
         self._fresh: list[Measurement] = []
+        self._told_seconds = 0.0  # of the last point that was taken
 
     def add(self, said: Said, *, spawned: float) -> None:
         """Takes a report into the curve, and keeps it if its score may be the final one.
@@ -92,7 +94,18 @@ class CommandReports:
         self.last_score = self.last_score if point.score is None else point.score
         self._fresh.append(point)
 
+    def end_at(self, seconds: float) -> None:
+        """Moves points that were read late to the end of the command, `seconds` of wall clock after its start."""
+        if self.cost_seconds is None and self._fresh:
+            end = max(seconds, self._told_seconds)
+            moved = [min(point.elapsed_seconds, end) for point in self._fresh]
+            self._fresh = [
+                dataclasses.replace(point, elapsed_seconds=at) for point, at in zip(self._fresh, moved, strict=True)
+            ]
+            self.last = self._fresh[-1]
+
     def take_measurements(self) -> tuple[Measurement, ...]:
         """Returns the points that are new since the last call."""
         points, self._fresh = tuple(self._fresh), []
+        self._told_seconds = points[-1].elapsed_seconds if points else self._told_seconds
         return points
