@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,25 @@ def test_what_happens_to_one_process_happens_to_its_trial_alone(tmp_path: Path) 
     }
     log = result.trials[3].artifact("log")
     assert log is not None and "Traceback" in Path(log).read_text()
+
+
+def test_threads_of_one_function_may_report_at_once(tmp_path: Path) -> None:
+    metrics = {f"metric{i}": 0.5 for i in range(900)}  # more than a pipe takes at once
+
+    def function(params: dict[str, Any], report: Report) -> float:
+        def curve() -> None:
+            for _ in range(9):
+                report(1, 1.0, **metrics)
+
+        threads = [threading.Thread(target=curve) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return 1.0
+
+    result = run(tmp_path, function, max_trials=2)
+    assert [(trial.end, len(trial.curve)) for trial in result.trials] == 2 * [(TrialEnd.COMPLETE, 72)]
 
 
 def test_a_mistake_in_the_function_ends_the_sweep_at_once_and_is_raised(tmp_path: Path) -> None:

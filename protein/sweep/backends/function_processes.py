@@ -189,12 +189,14 @@ class _Spawned:
 def _run(train: Train, direction: Direction, job: Job, output: int) -> int:
     """Calls the function for one trial and sends the sweep what it reports, and how it ends."""
     os.set_inheritable(output, False)
+    turn = threading.RLock()  # a pipe mixes long messages of threads that report at once
 
     def add(event: TrialProgress | Ended) -> None:
         data = pickle.dumps(event)
         data = serving.NUMBER.pack(len(data)) + data
-        while data:
-            data = data[os.write(output, data) :]
+        with turn:
+            while data:
+                data = data[os.write(output, data) :]
 
     report = Report(job, direction, add)
     signal.signal(signal.SIGTERM, lambda *_: report.end(TrialEnd.INTERRUPTED, TrialEnd.INTERRUPTED.text))
