@@ -66,6 +66,21 @@ print(json.dumps({"score": 1}))
         assert seen == repr((["--size", "3", *words], {"size": 3, **params}, "7"))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
+def test_a_program_inherits_the_descriptor_for_its_reports_and_no_other(
+    backend: CommandBackend, tmp_path: Path
+) -> None:
+    code = """
+import os
+print(os.environ["PROTEIN_REPORT_FD"], *os.listdir("/proc/self/fd"))
+print('{"score": 1}')
+"""
+    assert outcome(backend, job(tmp_path, python(code))).score == 1
+    report, *found = (tmp_path / "0" / "trial.log").read_text().splitlines()[0].split()
+    listing = next(number for number in map(str, range(3, 99)) if number != report)  # that of /proc itself
+    assert sorted(found) == sorted(["0", "1", "2", report, listing])
+
+
 def test_argparse_takes_no_value_for_a_flag(backend: CommandBackend, tmp_path: Path) -> None:
     code = """
 import argparse

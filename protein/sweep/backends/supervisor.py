@@ -67,6 +67,8 @@ def serve(server: socket.socket) -> None:
 def supervise(descriptors: list[int], prctl: Prctl) -> None:
     """Runs one command to its end, and ends what it leaves behind."""
     control, status, report, stdout, stderr = descriptors
+    for descriptor in descriptors:  # what comes through a socket is inheritable; these are no business of the command
+        os.set_inheritable(descriptor, False)
     os.setsid()
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     wake, wakened = os.pipe()
