@@ -126,6 +126,8 @@ class CsvReader:
         )
 
     def missing(self) -> str:
+        if self._path is None and self._before:
+            return f"it left {next(iter(self._before))} as it was before the trial"
         if self._path is None:
             return f"it wrote no file {self._file} in its folder {self._directory}"
         if self._column not in self._header:
