@@ -158,3 +158,18 @@ def test_the_legend_of_the_front_has_the_signs_of_the_chart(view: View) -> None:
     )
     signs = {one["name"]: one.get("icon") for one in call(view, "front-chart", code, sweep)["data"]}
     assert signs == {"trials": "circle", "failed": "path://M-4,-4L4,4M-4,4L4,-4", "measured front": None}
+
+
+def test_a_front_that_begins_at_a_cost_of_0_has_an_axis(view: View) -> None:
+    """Imported runs may have taken less than a second of a clock that counts seconds."""
+    points = {"number": [0, 1], "state": ["complete"] * 2, "score": [1.0, 2.0], "run_seconds": [0.0, 4.0]}
+    sweep = {"name": "s", "direction": "maximize", "front": [0, 1], "left_out": 0}
+    sweep |= {"points": {**points, "excluded": [False] * 2}}
+    front = [{"cost_seconds": 0.0, "score": {"value": 1.0, "low": 0.5, "high": 1.5}, "trials": [0], "measured": [1.0]}]
+    code = (
+        "(({xAxis}) => [xAxis.min, xAxis.max])(m.frontOption({sweeps: [given[0]], layers: new Set(['expected']),"
+        " expected: new Map([['s', {value: {front: given[1]}}]]), theme: {series: []}, chosen: [], zoom: [],"
+        " formatter: String}))"
+    )
+    low, high = call(view, "front-chart", code, sweep, front)
+    assert -4 < low < -3 and 4 < 10**high < 8

@@ -2,7 +2,7 @@
 // it, too. x values are places on an axis of durations (scales.js).
 
 import { score, seconds } from "./format.js";
-import { durationAxis, place, short } from "./scales.js";
+import { durationAxis, LEAST, place, short } from "./scales.js";
 
 const MAX_PREDICTIONS = 1500; // lines; of more only those of the front are drawn
 
@@ -12,9 +12,9 @@ const MAX_PREDICTIONS = 1500; // lines; of more only those of the front are draw
  */
 export function frontOption({ sweeps, expected, layers, theme, selection, under, chosen, zoom, formatter }) {
   const drawn = sweeps.flatMap((sweep) => sweep.points.score.map((value, i) => [sweep.points.run_seconds[i], value])).filter(([cost]) => cost !== null);
-  const ends = sweeps.flatMap((sweep) => (expected.get(sweep.name)?.value?.front || []).map((one) => one.cost_seconds));
-  const costs = [...drawn.map(([cost]) => cost), ...ends].map((cost) => Math.max(cost, 1e-3));
-  const scored = drawn.filter(([, value]) => value !== null).map(([cost]) => Math.max(cost, 1e-3));
+  const ends = sweeps.flatMap((sweep) => (expected.get(sweep.name)?.value?.front || []).map((one) => Math.max(one.cost_seconds, LEAST)));
+  const costs = [...drawn.map(([cost]) => cost), ...ends].map((cost) => Math.max(cost, LEAST));
+  const scored = drawn.filter(([, value]) => value !== null).map(([cost]) => Math.max(cost, LEAST));
   const scores = drawn.map(([, value]) => value).filter((value) => value !== null);
   // The axis begins at the cheapest score. A trial that failed at once would leave half of it empty, so it stands at its end.
   let [low, high] = [least(scored.length ? [...scored, ...ends] : costs, 1), most(costs, 10)];
@@ -68,7 +68,7 @@ export function nearBest(sweeps, expected) {
     sweep.points.score.forEach((value, i) => {
       if (value === null || sweep.points.state[i] !== "complete" || sweep.points.excluded[i]) return;
       scores.push(value);
-      costs.push(Math.max(sweep.points.run_seconds[i], 1e-3));
+      costs.push(Math.max(sweep.points.run_seconds[i], LEAST));
     });
     tops.push(...(expected.get(sweep.name)?.value?.front || []).slice(-1).map((one) => (minimize ? one.score.low : one.score.high)));
   }
