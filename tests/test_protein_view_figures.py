@@ -215,6 +215,10 @@ def test_curves_run_over_what_is_asked_for() -> None:
     for x, end in ends.items():
         axes = the_axes(curves([(sweep(), [leg])], x=x))  # type: ignore[arg-type]
         assert np.asarray(lines(axes)[0].get_xdata())[-1] == pytest.approx(end)
+    assert axes.get_xlabel() == "fraction of the trial's run"
+    trained = dataclasses.replace(sweep(), spec=dataclasses.replace(sweep().spec, config={"train": {}}))
+    said = [the_axes(curves([(one, [leg])], x="steps")).get_xlabel() for one in (sweep(), trained)]
+    assert said == ["steps", "steps (decisions of one agent)"]  # those of a function may be epochs, or trees
     with pytest.raises(UsageError, match="x 'stps' is not known; did you mean 'steps'"):
         curves([(sweep(), [leg])], x="stps")  # type: ignore[arg-type]
 

@@ -82,6 +82,7 @@ def test_odd_names_and_texts_are_texts(view: View) -> None:
     view.open(f"trial/{urllib.parse.quote(ODD_NAME, safe='')}/2?sweep={urllib.parse.quote(ODD_NAME)}")
     expect(view.page.get_by_role("heading", name=f"Trial 2 of {ODD_NAME}")).to_be_visible()
     expect(view.page.get_by_text("<script>alert(2)</script>")).to_be_visible()
+    expect(view.page.locator(".figure").nth(2)).to_contain_text("1\u2009000 steps")  # its own, whatever they are
 
 
 def test_tags_a_note_and_an_exclusion_are_stored(own_store: str, view_of: ViewOf) -> None:

@@ -9,7 +9,7 @@ one that failed.
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -35,9 +35,10 @@ _MOST_ASKED = 500  # trials that are asked for by number
 MAX_POINTS = 600  # of one curve: about as many as the picture has columns
 _LABELS = {
     "seconds": "seconds of training",
-    "steps": "steps (decisions of one agent)",
+    "steps": "steps",
     "fraction": "fraction of the trial's run",
 }
+_DECISIONS = "steps (decisions of one agent)"  # what they are where our trainer trains agents
 _INCHES = (9.0, 5.5)
 
 
@@ -97,14 +98,21 @@ def curves(
         else:
             _several(axes, sweeps, lines, trials, direction)
         _x_axis(axes, x, log_x=log_x)
-        kind = kind_of(sweeps[0][0].spec.config)
-        label = _LABELS[x] if x != "steps" or kind is not LANGUAGE else kind.unit
+        label = _steps(sweeps[0][0].spec.config) if x == "steps" else _LABELS[x]
         axes.set_xlabel(label + (" (log scale)" if log_x else ""))
         axes.set_ylabel(axes.get_ylabel() + (f", smoothed by {smooth:g}" if smooth else ""))
         axes.set_title(style.title(sweeps))
         if axes.get_legend_handles_labels()[0]:
             figure.legend(loc="outside right upper")
     return figure
+
+
+def _steps(config: Mapping[str, Any]) -> str:
+    """Returns what a step of a sweep is; of a function or a program of the user's nobody knows it."""
+    if "train" not in config:
+        return _LABELS["steps"]
+    kind = kind_of(config)
+    return kind.unit if kind is LANGUAGE else _DECISIONS
 
 
 def _x_axis(axes: Any, x: Axis, *, log_x: bool) -> None:

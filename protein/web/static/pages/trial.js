@@ -96,7 +96,7 @@ export async function render(root, context) {
     const cells = [
       ["score", score(trial.score), trial.predicted_score ? `predicted ${estimate(trial.predicted_score)}` : trial.score === null ? "" : "nothing was predicted", found.off_by.score && `off by ${found.off_by.score}`],
       ["cost", seconds(trial.cost_seconds), trial.predicted_cost_seconds ? `predicted ${estimate(trial.predicted_cost_seconds, seconds)}` : "", found.off_by.cost && `off by ${found.off_by.cost}`],
-      [unit(), count(trial.steps), `${whole(trial.steps)} ${unit() === "steps" ? "decisions" : unit()}`, trial.cost_seconds > 0 && trial.continues === null ? `${count(trial.steps / trial.cost_seconds)} a second` : ""],
+      [unit(), count(trial.steps), `${whole(trial.steps)} ${unit() === "steps" && found.sweep.kind ? "decisions" : unit()}`, trial.cost_seconds > 0 && trial.continues === null ? `${count(trial.steps / trial.cost_seconds)} a second` : ""],
     ];
     const failure = trial.state === "failed" || trial.state === "pruned" || trial.reason || trial.interrupted;
     const how = trial.interrupted ? "interrupted: its process is gone; start the sweep again to go on" : trial.state === "waiting" ? WAITS : ENDS[trial.end] || trial.end || "";
