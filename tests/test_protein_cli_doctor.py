@@ -1,5 +1,6 @@
 """`protein doctor`, and the machines that it measures."""
 
+import os
 import re
 import tomllib
 from datetime import UTC, datetime
@@ -89,3 +90,13 @@ def test_doctor_finds_a_broken_store(folder: Path, run: Run, capsys: pytest.Capt
     (folder / "text.db").write_text("not a database" * 100)
     assert main(["doctor", "--store", "text.db"]) == 1
     assert re.search(r"^broken store +.*text.db is not a SQLite database", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_doctor_notes_a_store_in_which_no_sweep_can_run(
+    filled: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and real(path, mode))
+    [check] = [check for check in run.json("doctor --json") if check["name"] == "store"]
+    assert check["state"] == "note"
+    assert "1 sweeps; it can only be read here: to sweep, get permission to write it" in check["detail"]

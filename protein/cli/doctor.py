@@ -239,7 +239,11 @@ def _store(store_url: str) -> Check:
     path = stores.file(store_url)
     if path is None or path.exists():
         with stores.opened(store_url) as store:
-            return Check(name="store", state="ok", detail=f"{hidden(store_url)}: {len(store.list_sweeps())} sweeps")
+            detail = f"{hidden(store_url)}: {len(store.list_sweeps())} sweeps"
+        if path is not None and not all(os.access(place, os.W_OK) for place in (path, path.resolve().parent)):
+            detail += "; it can only be read here: to sweep, get permission to write it and its folder, or name another"
+            return Check(name="store", state="note", detail=f"{detail} with --store")
+        return Check(name="store", state="ok", detail=detail)
     # Whether locks and shared memory work there can only be tried, so a store is made in a temporary folder beside it.
     with tempfile.TemporaryDirectory(dir=_existing(path.parent), prefix=".protein-doctor-") as folder:
         storage.open_store(f"sqlite:///{Path(folder).absolute()}/probe.db").close()
