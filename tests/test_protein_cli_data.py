@@ -19,8 +19,9 @@ from storing import LEASE_SECONDS, complete, points, start
 import protein
 from protein import storage
 from protein.api import cleaning, renaming
+from protein.api.moving import Moved
 from protein.api.sweep_folder import SweepFolder
-from protein.cli import clean, main
+from protein.cli import clean, export, main
 from protein.errors import UsageError
 from protein.types import CONTINUABLE, CONTINUABLE_SECONDS, Artifact, Direction, Outcome, TrialEnd
 
@@ -115,6 +116,16 @@ def test_an_imported_sweep_of_a_function_is_resumed(tmp_path: Path, monkeypatch:
     run("export mine -o mine.parquet --store a.db")
     run("import mine.parquet --store b.db")
     assert sweep(6, "b.db") == undisturbed
+
+
+def test_what_was_moved_is_told_in_good_english() -> None:
+    several = Moved(name="a", num_trials=3, num_points=7, running=(1, 2))
+    one = Moved(name="b", num_trials=1, num_points=0, running=(0,))
+    end = "as interrupted when the copy is resumed"
+    assert export.lines([several, one]) == [
+        f"a: 3 trials with 7 curve points; trials 1, 2 had not finished, and end {end}",
+        f"b: 1 trial with 0 curve points; trial 0 had not finished, and ends {end}",
+    ]
 
 
 def test_a_backup_into_a_folder_that_may_not_be_written(

@@ -63,6 +63,7 @@ def test_the_front_shows_every_trial_and_the_staircase() -> None:
     assert np.asarray(stairs.get_ydata()).tolist() == [5, 18, 18]
     assert axes.get_xscale() == "log"
     assert axes.get_title(loc="left") == "pong: 5 trials, 2m43s of training"
+    assert the_axes(front([(sweep(), records[:1])])).get_title(loc="left") == "pong: 1 trial, 10.0s of training"
     assert [label.get_text() for label in axes.get_xticklabels()] == ["10s", "20s", "30s", "1m"]
 
 

@@ -52,10 +52,12 @@ def lines(found: Sequence[moving.Moved]) -> list[str]:
     """Returns what was moved: a line each sweep."""
     said = []
     for one in found:
-        line = f"{one.name}: {one.num_trials:,} trials with {one.num_points:,} curve points"
+        trials = "1 trial" if one.num_trials == 1 else f"{one.num_trials:,} trials"
+        line = f"{one.name}: {trials} with {one.num_points:,} curve points"
         if one.running:
             numbers = ", ".join(map(str, one.running[:5])) + (", ..." if len(one.running) > 5 else "")
-            line += f"; trial {numbers} had not finished, and ends as interrupted when the copy is resumed"
+            which, end = ("trial", "ends") if len(one.running) == 1 else ("trials", "end")
+            line += f"; {which} {numbers} had not finished, and {end} as interrupted when the copy is resumed"
         if one.paused:
             line += f"; it is paused, and so is the copy, until {commands.command('resume', one.name)}"
         said.append(line)

@@ -20,7 +20,9 @@ def run(command: Command) -> int:
         console = tables.make_console()
         place = display_path(removal.folder)
         files = f"the {format_size(removal.num_bytes)} of files of its trials in {place}"
-        what = f"sweep '{arguments.sweep}' with {removal.num_trials} trials"
+        what = (
+            f"sweep '{arguments.sweep}' with {'1 trial' if removal.num_trials == 1 else f'{removal.num_trials} trials'}"
+        )
         what += "" if arguments.keep_files or not removal.paths else f", and {files}"
         if not arguments.yes and not _agreed(what):
             raise UsageError("nothing was removed; give --yes to remove it without being asked")

@@ -182,7 +182,9 @@ def title(sweeps: Sequence[Subject]) -> str:
     if len(sweeps) == 1:
         record, trials = sweeps[0]
         spent = text.seconds(data.spent_seconds(trials))
-        return f"{plain(record.spec.name)}: {data.counts(trials).finished} trials, {spent} of training"
+        finished = data.counts(trials).finished
+        counted = "1 trial" if finished == 1 else f"{finished} trials"
+        return f"{plain(record.spec.name)}: {counted}, {spent} of training"
     return text.shorten(", ".join(plain(record.spec.name) for record, _ in sweeps), 100)
 
 

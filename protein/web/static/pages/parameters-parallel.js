@@ -96,7 +96,7 @@ export async function parallelCard(context, tools, room) {
 
   function say() {
     const shown = found.trials.number.length;
-    fill(note, `${count(shown)}${shown < found.total ? ` of ${count(found.total)}` : ""} trials with a score`,
+    fill(note, `${count(shown)}${shown < found.total ? ` of ${count(found.total)}` : ""} trial${found.total === 1 ? "" : "s"} with a score`,
       selection.size ? [`, ${selection.size} selected · `, h("button", { type: "button", class: "link", text: "clear", onclick: () => { clear(); selection.clear(); } }),
         " · ", h("a", { href: state.link("curves", { pick: "selected" }), text: "their curves" })] : null);
   }
