@@ -4,6 +4,7 @@ Files of W&B and PufferLib are in `test_protein_imports_files`. MLflow's part is
 an MLflow to read from.
 """
 
+import json
 import math
 import shutil
 import warnings
@@ -217,6 +218,27 @@ def _store(store: Store, imported: Imported, progress: Any) -> importing.Done:
     )
 
 
+def test_the_folder_of_an_older_mlflow_is_read(folder: Path, run: Run) -> None:
+    experiment = folder / "mlruns" / "1"
+    for i in range(3):
+        one = experiment / f"{i:032x}"
+        times = {"start_time": 10_000, "end_time": 12_500 + i, "artifact_uri": one.as_uri(), "user_id": "me"}
+        for part in ("metrics", "params", "tags", "artifacts"):
+            (one / part).mkdir(parents=True)
+        (one / "metrics" / "acc").write_text(f"11000 0.5 0\n12000 0.{i + 5} 1\n")
+        (one / "params" / "lr").write_text(f"0.{i + 1}")
+        facts = {"run_id": one.name, "run_name": "r", "experiment_id": "1", "status": 3, "lifecycle_stage": "active"}
+        (one / "meta.yaml").write_text(json.dumps(facts | times))
+    facts = {"experiment_id": "1", "name": "old", "lifecycle_stage": "active"}
+    (experiment / "meta.yaml").write_text(json.dumps(facts | {"artifact_location": experiment.as_uri()}))
+    for place in ("mlruns", (folder / "mlruns").as_uri()):
+        found = run.json(f"import mlflow {place} --score acc --direction maximize --json")
+        assert found["sweep"] == "old"
+    assert (found["added"], found["known"]) == (0, 3)
+    best = run.json("status old --json")["best"]
+    assert (best["score"], best["params"], best["cost_seconds"]) == (0.7, {"lr": 0.3}, 2.502)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -227,6 +249,7 @@ def _store(store: Store, imported: Imported, progress: Any) -> importing.Done:
         ("optuna runs", "runs is a folder; give the storage's URL"),
         ("optuna text.log", "text.log is no storage of Optuna: neither a SQLite file nor a journal"),
         ("mlflow text.log --score x", "text.log is no database of MLflow"),
+        ("mlflow runs --score x", "runs is no folder of MLflow: it holds no experiment"),
     ],
 )
 def test_a_file_of_another_kind_is_refused_and_stays_as_it_is(filled: Path, run: Run, words: str, message: str) -> None:

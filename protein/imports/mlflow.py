@@ -1,4 +1,4 @@
-"""An experiment of MLflow: a tracking server's URL, or its SQLite file.
+"""An experiment of MLflow: a tracking server's URL, its SQLite file, or the folder `mlruns` of an older MLflow.
 
 Params are the runs' params, the score is a metric's last value, and its history is the learning curve. The cost is the
 time between a run's start and its end, or a metric in seconds. Runs that others call their parent are left out where
@@ -6,8 +6,10 @@ they lack the score.
 """
 
 import os
+import urllib.parse
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from protein.errors import UsageError
@@ -53,6 +55,9 @@ def read(source: Source) -> Imported:
             f"to read an experiment, mlflow is needed ({error}); run pip install 'protein-sweep[mlflow]'"
         ) from error
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    os.environ.setdefault(
+        "MLFLOW_ALLOW_FILE_STORE", "true"
+    )  # it would refuse to read a folder, so that none is written
     shown = without_password(uri)
     try:
         _require_database(uri)
@@ -69,10 +74,19 @@ def read(source: Source) -> Imported:
 
 
 def _uri(place: str) -> str:
-    """Returns the URI for MLflow. Raises `UsageError` if a file has no tables of MLflow: it would make them there."""
-    if "://" in place and not place.startswith("sqlite:///"):
+    """Returns the URI for MLflow.
+
+    Raises:
+        UsageError: a file has no tables of MLflow, or a folder no experiment; it would make them there.
+    """
+    plain = urllib.parse.unquote(place.removeprefix("file://")) if place.startswith("file:///") else place
+    if "://" in plain and not plain.startswith("sqlite:///"):
         return place
-    path = existing(place.removeprefix("sqlite:///"), "MLflow's SQLite file or the URL of its server")
+    if (folder := Path(plain).expanduser()).is_dir():
+        if not any(folder.glob("*/meta.yaml")):
+            raise UsageError(f"{place} is no folder of MLflow: it holds no experiment; give another, such as mlruns")
+        return folder.resolve().as_uri()
+    path = existing(plain.removeprefix("sqlite:///"), "MLflow's SQLite file, its folder, or the URL of its server")
     if not {"experiments", "runs"} <= (tables_of(path) or set()):
         raise UsageError(f"{place} is no database of MLflow: it has no table of runs; give another")
     return f"sqlite:///{path.resolve()}"
