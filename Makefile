@@ -10,6 +10,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install -c constraints.t
 NATIVE := CMakeLists.txt $(wildcard envs_c/*.h envs_c/binding/* trainer/kernels/native/*)
 C_SOURCES = $(filter %.h %.hpp %.cpp,$(NATIVE)) $(wildcard envs_c/template/*.h)
 MAX_COST ?= 5m
+# Tests wait for processes that they start, so one worker more than there are processors.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
 
 .PHONY: help build sweep test test-slow check format bench clean
 
@@ -47,7 +49,7 @@ sweep: $(READY)
 	@$(BIN)/protein sweep --env pong --max-cost $(MAX_COST)
 
 test: $(DEV_READY)  # a test that hangs is ended after ten minutes: its name and every thread's stack are printed
-	@$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" \
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" \
 		-o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
 test-slow: $(DEV_READY)
