@@ -287,6 +287,28 @@ def test_what_other_methods_of_a_python_environment_get_wrong_is_one_line(
             resume(envs, envs.get_state(), observations)
 
 
+@pytest.mark.parametrize("where", ["file", "made", "reset", "step"])
+def test_an_environment_that_ends_the_program_fails_like_any_other(
+    walk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """As a script without its `if __name__` does, or a game whose window was closed."""
+    ends = {at: "sys.exit()" if where == at else "pass" for at in ("file", "made", "reset", "step")}
+    (tmp_path / "ending_example.py").write_text(
+        "import sys, walk_example\n"
+        f"{ends['file']}\n"
+        "class Ending(walk_example.Walk):\n"
+        "    def __init__(self, *given, **named):\n"
+        f"        super().__init__(*given, **named); {ends['made']}\n"
+        "    def reset(self, *given):\n"
+        f"        super().reset(*given); {ends['reset']}\n"
+        "    def step(self, *given):\n"
+        f"        super().step(*given); {ends['step']}\n"
+    )
+    monkeypatch.delitem(sys.modules, "ending_example", raising=False)
+    with pytest.raises(TrainerError, match=r": SystemExit \(ending_example.py, line \d+\)$"):
+        run(training("python:ending_example:Ending"), directory=None, report=lambda _: None)
+
+
 def test_episodes_of_a_python_environment_may_be_lists(walk: str, tmp_path: Path) -> None:
     (tmp_path / "lists_example.py").write_text(
         "import walk_example; from protein.envs_c import Episodes\n"

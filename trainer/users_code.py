@@ -16,6 +16,8 @@ from protein.spelling import nearest
 
 from .errors import ConfigError, TrainerError, UsersCodeError
 
+# What the user's code may raise; `sys.exit()`, too: it would end the run without a word, and as if all were well.
+RAISED = (Exception, SystemExit)
 _OURS = Path(__file__).resolve().parent
 _LIBRARIES = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')  # in a traceback that is text
@@ -51,7 +53,7 @@ def find(
         )
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # the user's file may raise anything
+    except RAISED as error:  # the user's file may raise anything
         extra = (extras or {}).get(module_name.partition(".")[0]) if isinstance(error, ModuleNotFoundError) else None
         remedy = f": pip install 'protein-sweep[{extra}]'" if extra else ""
         raise ConfigError(f"{failing}: {in_words(error)}{remedy}") from error
@@ -85,7 +87,7 @@ def in_words(error: BaseException, trace: str = "") -> str:
     return words + (f" ({place})" if place else "")
 
 
-def fail(failing: str, error: Exception) -> NoReturn:
+def fail(failing: str, error: BaseException) -> NoReturn:
     """Raises `UsersCodeError`, whose message begins with `failing`, for what the user's code has raised.
 
     Our own errors, and those that say that memory ran out, which has another remedy, are raised again as they are.

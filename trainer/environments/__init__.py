@@ -22,7 +22,7 @@ from protein.spelling import nearest
 from ... import envs_c
 from ...envs_c import EnvSpec, Episodes
 from ..errors import ConfigError
-from ..users_code import in_words
+from ..users_code import RAISED, in_words
 from . import arguments
 
 __all__ = ["EnvSpec", "Episodes", "VectorEnv", "closing", "groups", "kind_of", "make", "playing", "resume", "spec"]
@@ -233,7 +233,7 @@ def closing(*batches: VectorEnv) -> Iterator[None]:
         for envs in batches:
             try:
                 envs.close()
-            except Exception as error:  # a user's environment may raise anything
+            except RAISED as error:  # a user's environment may raise anything
                 print(f"warning: '{envs.spec.name}' failed in close: {in_words(error)}", file=sys.stderr)
 
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from ...envs_c import EnvSpec
 from ..errors import ConfigError, TrainerError
-from ..users_code import find_beside_us, in_words
+from ..users_code import RAISED, find_beside_us, in_words
 from . import arguments
 from .base import CountedEnv, Rows
 
@@ -197,7 +197,7 @@ def one_line(name: str, args: Mapping[str, Any]) -> Iterator[None]:
             yield
     except MemoryError:
         raise
-    except Exception as error:  # the user's module, or an environment, may raise anything
+    except RAISED as error:  # the user's module, or an environment, may raise anything
         known = isinstance(error, gymnasium.error.Error | TrainerError)
         text = " ".join(str(error).split()) if known else in_words(error)
         if isinstance(error, TrainerError) and (

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import TrainerError
-from ..users_code import fail
+from ..users_code import RAISED, fail
 from .base import Rows
 from .spaces import ActionMap, Observations
 
@@ -77,7 +77,7 @@ class Instances:
             for _ in range(self._frame_skip):
                 try:
                     given = env.step(action)
-                except Exception as error:  # the user's code may raise anything
+                except RAISED as error:  # the user's code may raise anything
                     fail(f"{self._who(row)} failed in step", error)
                 if type(given) is not tuple or len(given) != 5:
                     require_five(
@@ -112,7 +112,7 @@ class Instances:
         """Resets an instance; returns its first observation."""
         try:
             given = env.reset(**seeded)
-        except Exception as error:  # the user's code may raise anything
+        except RAISED as error:  # the user's code may raise anything
             fail(f"{self._who(row)} failed in reset", error)
         if not isinstance(given, tuple) or len(given) != 2:
             raise TrainerError(
@@ -172,11 +172,11 @@ def require_five(given: Any, who: str, library: str, values: str) -> None:
 
 def close_all_(envs: list[Any]) -> None:
     """Closes every environment of a list and takes it out, even if some fail; then raises the first one's error."""
-    failed: Exception | None = None
+    failed: BaseException | None = None
     while envs:
         try:
             envs.pop().close()
-        except Exception as error:  # the user's code may raise anything
+        except RAISED as error:  # the user's code may raise anything
             failed = failed or error
     if failed is not None:
         raise failed

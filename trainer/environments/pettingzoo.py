@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from ...envs_c import EnvSpec
 from ..errors import ConfigError, TrainerError
-from ..users_code import fail, find, in_words
+from ..users_code import RAISED, fail, find, in_words
 from . import arguments
 from .base import CountedEnv, Rows
 from .gym import frames_per_second
@@ -128,7 +128,7 @@ class PettingZooEnv(CountedEnv):
         """Takes one step of an environment; returns observations, rewards, terminations and truncations."""
         try:
             given = env.step(chosen)
-        except Exception as error:  # the user's code may raise anything
+        except RAISED as error:  # the user's code may raise anything
             fail(f"{self._which(index)} failed in step", error)
         require_five(given, self._which(index), "PettingZoo", f"{', '.join(_RETURNED)} and infos")
         for name, part in zip(_RETURNED, given[:4], strict=True):
@@ -165,7 +165,7 @@ class PettingZooEnv(CountedEnv):
         """Returns what the first environment shows."""
         try:
             return self.envs[0].render()
-        except Exception as error:  # the user's code may raise anything
+        except RAISED as error:  # the user's code may raise anything
             fail(f"{self._which(0)} failed in render", error)
 
     def close(self) -> None:
@@ -175,7 +175,7 @@ class PettingZooEnv(CountedEnv):
     def _begin_one(self, index: int, env: Any, observations: npt.NDArray[Any], **seeded: int) -> None:
         try:
             seen, _ = env.reset(**seeded)
-        except Exception as error:  # the user's code may raise anything
+        except RAISED as error:  # the user's code may raise anything
             fail(f"{self._which(index)} failed in reset", error)
         self._require_known(index, env)
         first = index * len(self._names)
@@ -247,7 +247,7 @@ def _telling(name: str) -> Iterator[None]:
         yield
     except (TrainerError, MemoryError):
         raise
-    except Exception as error:  # the user's code may raise anything
+    except RAISED as error:  # the user's code may raise anything
         raise ConfigError(f"cannot make '{name}': {in_words(error)}") from error
 
 

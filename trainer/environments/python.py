@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ...envs_c import EnvSpec, Episodes
 from ..errors import ConfigError, TrainerError
-from ..users_code import fail, find, in_words
+from ..users_code import RAISED, fail, find, in_words
 from . import arguments
 from .base import CountedEnv, Rows
 from .instances import check_observations, check_rewards
@@ -67,7 +67,7 @@ class PythonEnv(CountedEnv):
                 self._envs = factory(num_envs, seed=seed, frame_skip=frame_skip, first_index=first_index, **args)
         except (TrainerError, MemoryError):
             raise
-        except Exception as error:  # the user's code may raise anything
+        except RAISED as error:  # the user's code may raise anything
             raise ConfigError(f"cannot make '{name}': {in_words(error)}") from error
         self._closed, self._first_index = False, first_index
         super().__init__(_describe(name, self._envs), num_envs, seed, counts=not hasattr(self._envs, "drain_episodes"))
@@ -108,7 +108,7 @@ class PythonEnv(CountedEnv):
         out.rewards[:], out.terminals[:], out.truncations[:] = 0.0, False, False  # they hold those of an earlier step
         try:
             self._envs.step(actions, *out)
-        except Exception as error:  # the user's code may raise anything
+        except RAISED as error:  # the user's code may raise anything
             fail(f"'{self.spec.name}' failed in step", error)
         check_observations(out.observations, self._who)
         check_rewards(out.rewards, self._who)
@@ -200,7 +200,7 @@ class PythonEnv(CountedEnv):
         """Raises `UsersCodeError`, one line, for what a method of the user's raises inside."""
         try:
             yield
-        except Exception as error:  # the user's code may raise anything
+        except RAISED as error:  # the user's code may raise anything
             fail(f"'{self.spec.name}' failed in {method}", error)
 
     def close(self) -> None:
@@ -220,7 +220,7 @@ def spec(name: str, args: Mapping[str, Any] | None = None) -> EnvSpec:
     envs = PythonEnv(name, 1, args=args)
     try:
         envs.close()
-    except Exception as error:  # the user's code may raise anything
+    except RAISED as error:  # the user's code may raise anything
         raise ConfigError(f"cannot close '{name}': {in_words(error)}") from error
     return envs.spec
 

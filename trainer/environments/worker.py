@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import TrainerError
-from ..users_code import fail
+from ..users_code import RAISED, fail
 from .base import Rows
 from .instances import Instances
 
@@ -158,7 +158,7 @@ def _rate(probe: Instances, name: str) -> float:
             if terminal or truncation:
                 env.reset()
             steps += 1
-    except Exception as error:  # the user's code may raise anything
+    except RAISED as error:  # the user's code may raise anything
         fail(f"an instance of '{name}' failed when it was tried out", error)
     probe.close()
     return steps / passed

@@ -34,7 +34,7 @@ from protein.spelling import nearest
 from ...envs_c import EnvSpec
 from ..config import PolicyConfig
 from ..errors import ConfigError
-from ..users_code import argument_names, find, in_words
+from ..users_code import RAISED, argument_names, find, in_words
 
 CONTRACT = "see the contract in docs/own-policy.md"
 T = TypeVar("T")
@@ -202,10 +202,10 @@ class OwnNetwork(nn.Module):
             return function(*args, **kwargs)
         except (ConfigError, MemoryError, torch.OutOfMemoryError):
             raise
-        except Exception as error:
+        except RAISED as error:
             raise self.failed(failing, error) from error
 
-    def failed(self, failing: str, error: Exception, trace: str = "") -> ConfigError:
+    def failed(self, failing: str, error: BaseException, trace: str = "") -> ConfigError:
         """Returns the error for what the user's code has raised; `trace` as in `in_words`."""
         return ConfigError(f"{self.name} {failing}: {in_words(error, trace)}: {CONTRACT}")
 
