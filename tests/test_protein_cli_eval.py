@@ -48,13 +48,13 @@ def test_a_run_is_named_by_its_folder_or_by_its_checkpoint(trained: Path, run: R
 def test_what_an_environment_prints_is_not_among_the_json(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], flags: str
 ) -> None:
-    """As pygame does, when PettingZoo's environments load it."""
+    """As pygame does, when PettingZoo's environments load it. This one also goes to another folder."""
     (folder / "noisy_example.py").write_text(
-        "import numpy as np\n"
+        "import os, numpy as np\n"
         "print('Hello from the community')\n"
         "class Noisy:\n"
         "    observation_shape, action_sizes = (1,), (2,)\n"
-        "    def __init__(self, num_envs, **_): self.num_envs = num_envs\n"
+        "    def __init__(self, num_envs, **_): self.num_envs = num_envs; os.chdir('/')\n"
         "    def reset(self, seed, observations): observations[:] = 0\n"
         "    def step(self, actions, observations, rewards, terminals, truncations, finals):\n"
         "        print('a step')\n"
@@ -71,6 +71,7 @@ def test_what_an_environment_prints_is_not_among_the_json(
     printed = capsys.readouterr()
     assert json.loads(printed.out)["scores"] == [0.0, 0.0]
     assert "community" in printed.err and "a step" in printed.err
+    assert (folder / "seen.gif").is_file() == bool(flags)
 
 
 @pytest.mark.parametrize("flags", ["", " --gif seen.gif"])

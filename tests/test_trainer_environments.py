@@ -309,6 +309,25 @@ def test_an_environment_that_ends_the_program_fails_like_any_other(
         run(training("python:ending_example:Ending"), directory=None, report=lambda _: None)
 
 
+def test_an_environment_may_go_to_a_folder_of_its_own(walk: str, tmp_path: Path) -> None:
+    (tmp_path / "its_own").mkdir()
+    (tmp_path / "going_example.py").write_text(
+        "import os, pathlib, walk_example\n"
+        "class Going(walk_example.Walk):\n"
+        "    def __init__(self, *given, **named):\n"
+        "        super().__init__(*given, **named)\n"
+        "        os.chdir(pathlib.Path(__file__).parent / 'its_own')\n"
+        "    def step(self, *given):\n"
+        "        assert pathlib.Path.cwd().name == 'its_own'\n"
+        "        super().step(*given)\n"
+    )
+    spec("python:going_example:Going")
+    assert Path.cwd() == tmp_path
+    result = run(training("python:going_example:Going"), directory=Path("found"), report=lambda _: None)
+    assert Path.cwd() == tmp_path
+    assert result.checkpoint == tmp_path / "found" / "checkpoint.safetensors" and result.checkpoint.is_file()
+
+
 def test_episodes_of_a_python_environment_may_be_lists(walk: str, tmp_path: Path) -> None:
     (tmp_path / "lists_example.py").write_text(
         "import walk_example; from protein.envs_c import Episodes\n"

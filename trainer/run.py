@@ -18,6 +18,7 @@ from .kinds import LANGUAGE, Config, Kind, kind_of_config
 from .machine.distributed import ALONE, World
 from .machine.precision import Arithmetic, keep_freed_memory, resolve_device, resolve_threads
 from .machine.stopwatch import Stopwatch
+from .users_code import back_here
 
 if TYPE_CHECKING:
     from .language.training import LanguageTraining
@@ -61,6 +62,8 @@ def run(
     training: Training | LanguageTraining | None = None
     kind = kind_of_config(config)
     started = time.perf_counter() if started is None else started
+    # The user's environments may go to another working directory while they are made.
+    directory, resume, continue_from = (path and path.absolute() for path in (directory, resume, continue_from))
     if not world.is_first:
         report = ignore
     try:
@@ -70,7 +73,7 @@ def run(
         keep_freed_memory()
         device = world.device(resolve_device(config.train.device))
         threads = max(1, resolve_threads(config.train.threads) // world.local_size)
-        with Arithmetic(device, threads, config.train.precision) as arithmetic:
+        with back_here(), Arithmetic(device, threads, config.train.precision) as arithmetic:
             context = RunContext(
                 device=device,
                 threads=threads,

@@ -1,5 +1,6 @@
 """Code of the user's own, a network or an environment: how it is found, and how what it raises becomes one line."""
 
+import contextlib
 import importlib
 import inspect
 import os
@@ -7,7 +8,7 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -28,6 +29,20 @@ def find_beside_us() -> None:
     here = os.getcwd()  # noqa: PTH109
     if here not in sys.path:
         sys.path.append(here)
+
+
+@contextlib.contextmanager
+def back_here() -> Iterator[None]:
+    """Goes back to the working directory at the end, because the user's code may go to a folder of its own."""
+    here = None
+    with contextlib.suppress(FileNotFoundError):  # it was deleted
+        here = os.getcwd()  # noqa: PTH109
+    try:
+        yield
+    finally:
+        if here is not None:
+            with contextlib.suppress(OSError):  # it was deleted meanwhile
+                os.chdir(here)
 
 
 def find(

@@ -154,6 +154,7 @@ def _shown(
 
     gif_path = arguments.gif or checkpoint.parent / f"{file_name(env)}.gif"
     require_file("--gif", gif_path)  # checked now, not at the end
+    target = gif_path.absolute()  # also if the environment goes to another folder
     player = Player(checkpoint, env=env, episodes=episodes, seed=arguments.seed, greedy=arguments.greedy)
     stride, seconds = playback.pictures_of(player.decisions_per_second)
     console = tables.make_console()
@@ -193,7 +194,7 @@ def _shown(
             time.sleep(max(shown_at - time.monotonic(), 0.0))  # not `stop.wait`: see `caught`
     if len(gif):
         with writing(gif_path):
-            files.replace_file(gif_path, gif.content(seconds))
+            files.replace_file(target, gif.content(seconds))
     return player.scores, gif_path if len(gif) else None, gif.complete, stop.is_set()
 
 

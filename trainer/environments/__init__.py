@@ -22,7 +22,7 @@ from protein.spelling import nearest
 from ... import envs_c
 from ...envs_c import EnvSpec, Episodes
 from ..errors import ConfigError
-from ..users_code import RAISED, in_words
+from ..users_code import RAISED, back_here, in_words
 from . import arguments
 
 __all__ = ["EnvSpec", "Episodes", "VectorEnv", "closing", "groups", "kind_of", "make", "playing", "resume", "spec"]
@@ -90,6 +90,11 @@ def spec(name: str, args: Mapping[str, Any] | None = None) -> EnvSpec:
     Raises:
         ConfigError: there is no environment of that name, or it cannot be used; the message gives the reason.
     """
+    with back_here():
+        return _spec(name, args)
+
+
+def _spec(name: str, args: Mapping[str, Any] | None) -> EnvSpec:
     kind = kind_of(name)
     if kind in GYMNASIUM:
         from . import gym  # an optional package
