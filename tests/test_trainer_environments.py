@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from event_log import EventLog
 
 from protein import envs_c
@@ -307,6 +308,21 @@ def test_an_environment_that_ends_the_program_fails_like_any_other(
     monkeypatch.delitem(sys.modules, "ending_example", raising=False)
     with pytest.raises(TrainerError, match=r": SystemExit \(ending_example.py, line \d+\)$"):
         run(training("python:ending_example:Ending"), directory=None, report=lambda _: None)
+
+
+def test_an_environment_that_changes_the_type_of_all_weights_is_told(walk: str, tmp_path: Path) -> None:
+    (tmp_path / "double_example.py").write_text(
+        "import torch, walk_example\n"
+        "class Double(walk_example.Walk):\n"
+        "    def __init__(self, *given, **named):\n"
+        "        super().__init__(*given, **named)\n"
+        "        torch.set_default_dtype(torch.float64)\n"
+    )
+    try:
+        with pytest.raises(ConfigError, match=r"has set torch's default type to torch\.float64"):
+            run(training("python:double_example:Double"), directory=None, report=lambda _: None)
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def test_an_environment_may_go_to_a_folder_of_its_own(walk: str, tmp_path: Path) -> None:

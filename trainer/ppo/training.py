@@ -21,7 +21,7 @@ from ..config import RunConfig, check_batch
 from ..course.context import RunContext
 from ..course.course import Course
 from ..environments import ASYNC, VectorEnv, closing, groups, kind_of, make
-from ..errors import DivergedError
+from ..errors import ConfigError, DivergedError
 from ..evaluate import envs_for, play
 from ..events import RunResult, Stopped
 from ..machine.checkpoint import Checkpoint
@@ -54,6 +54,11 @@ class Training:
         made = _make_envs(
             config, share, envs, context.threads, first_index=world.rank * share, parts=halves, training=True
         )
+        if torch.get_default_dtype() != torch.float32:
+            raise ConfigError(
+                f"'{config.env.name}' has set torch's default type to {torch.get_default_dtype()}, and networks are of "
+                "float32: leave out torch.set_default_dtype"
+            )
         self._workers = getattr(made[0], "workers", 0)
         self._envs = [group for batch in made for group in groups(batch)]
         self._spec = self._envs[0].spec
