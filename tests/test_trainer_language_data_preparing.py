@@ -152,6 +152,18 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_tokens_that_lie_among_text_are_no_text(tmp_path: Path) -> None:
+    """As after `tokenize data --into data/tokens`: another one of `data` takes what it took before."""
+    texts = tmp_path / "texts"
+    prepare(texts, [b"some text\n" * 20] * 3, Split.of(0.2, 600))
+    (texts / "data.json").write_text('{"mine": 1}')
+    before = find_files([texts])
+    (tmp_path / "texts.tokens").rename(texts / "tokens")
+    assert find_files([texts]) == before and texts / "data.json" in before
+    with pytest.raises(DataError, match="tokens holds no files but tokens: give files of text"):
+        find_files([texts / "tokens"])
+
+
 def test_only_bytes_take_what_is_no_utf8(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     texts = [b"\xff\xfe\x00" * 20, b"text"]

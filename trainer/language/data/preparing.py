@@ -20,7 +20,7 @@ from typing import Any
 from protein import files
 
 from ...errors import DataError, DiskError
-from .shards import PARTS, SHARD_TOKENS, Description, ShardWriter, dtype_for
+from .shards import FILE_NAME, FORMAT, PARTS, SHARD_TOKENS, Description, ShardWriter, dtype_for
 from .tokenizer import BYTES, Bytes, Tokenizer
 
 PIECE_BYTES = 1 << 20  # about what is encoded as one text
@@ -110,7 +110,7 @@ def find_files(paths: Sequence[Path], match: str | None = None) -> list[Path]:
     """Returns the files of `paths`, in order and each once.
 
     Args:
-        paths: files, and folders, all of whose files are taken but hidden ones.
+        paths: files, and folders, all of whose files are taken but hidden ones and those of a folder of tokens.
         match: files in folders must have such a name, as in `*.py`; None: any.
 
     Raises:
@@ -124,10 +124,13 @@ def find_files(paths: Sequence[Path], match: str | None = None) -> list[Path]:
             inside = sorted(
                 file for file in path.rglob(match or "*") if file.is_file() and not _is_hidden(file.relative_to(path))
             )
-            if not inside:
+            made = {folder for folder in {file.parent for file in inside} if _holds_tokens(folder)}
+            taken = [file for file in inside if file.parent not in made]
+            if not taken:
                 kind = "files" if match is None else f"files like '{match}'"
-                raise DataError(f"{path} holds no {kind}: give files of text, or a folder of them")
-            found += inside
+                but = " but tokens" if made else ""
+                raise DataError(f"{path} holds no {kind}{but}: give files of text, or a folder of them")
+            found += taken
         elif path.is_file():
             found.append(path)
         else:
@@ -344,6 +347,15 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}: check the path and its permissions") from error
+
+
+def _holds_tokens(folder: Path) -> bool:
+    """Whether a folder is one that `write_folder` has made: no text, though tokens by bytes would take it for one."""
+    try:
+        with (folder / FILE_NAME).open("rb") as file:
+            return FORMAT.encode() in file.read(100)
+    except OSError:
+        return False
 
 
 def _is_hidden(path: Path) -> bool:
