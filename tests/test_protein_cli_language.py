@@ -105,6 +105,7 @@ def test_what_cannot_be_trained_leaves_nothing_behind(words: Path, run: Run) -> 
             "--train.batch-tokens 1600000",
             " rows of 16, and one step takes 100,000: lower train.batch_tokens (now 1,600,000)",
         ),
+        ("--eval.hellaswag nowhere.jsonl", "cannot read nowhere.jsonl: No such file or directory: check the path"),
         ("--eval.tokens 8", "eval.tokens (8) is below one sequence, model.sequence_length (16): raise it"),
         (
             "--model.num-layers 256 --model.width-ratio 256",

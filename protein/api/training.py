@@ -59,6 +59,10 @@ def check_data(config: kinds.Config, processes: int = 1, *, resumes: bool = Fals
     corpus.train.require_rows(length, config.train.batch_tokens // length)
     corpus.validation.require_rows(length, 1)
     _check_memory(config, corpus.vocab_size)
+    if config.eval.hellaswag:
+        from protein.trainer.language.data.hellaswag import read_questions  # loads torch
+
+        read_questions(Path(config.eval.hellaswag))
     if config.model.init_from and not resumes:
         from protein.trainer.language.trained import require_released  # loads torch
 
