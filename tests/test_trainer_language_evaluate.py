@@ -1,5 +1,6 @@
 """The loss on validation text, HellaSwag, and the learning curve's places."""
 
+import dataclasses
 import itertools
 import json
 import math
@@ -25,6 +26,7 @@ from protein.trainer.language.data.corpus import Corpus, open_corpus
 from protein.trainer.language.data.preparing import Document, Split, write_folder
 from protein.trainer.language.evaluate import Evaluator, TextLoss, answer, evaluate
 from protein.trainer.language.sample import sample
+from protein.trainer.machine import checkpoint as checkpoints
 from protein.trainer.machine.checkpoint import FILE_NAME
 from protein.trainer.machine.distributed import ALONE
 
@@ -134,6 +136,15 @@ def test_a_text_of_another_tokenizer_is_refused_though_it_has_as_many_tokens(run
         sample(path, "a", data=data, threads=1)
     with pytest.raises(CheckpointError, match="another tokenizer"):
         go(small(tmp_path / "pairs"), resume=path)
+
+
+def test_a_checkpoint_of_an_earlier_version_does_not_name_its_tokenizer(run: Path, tmp_path: Path) -> None:
+    path, old = run / "done" / FILE_NAME, tmp_path / FILE_NAME
+    saved = checkpoints.read(path)
+    details = {name: value for name, value in saved.details.items() if name != "tokenizer"}
+    assert details.keys() == {"vocab_size", "micro_batch"}
+    checkpoints.write(old, dataclasses.replace(saved, details=details))
+    assert evaluate(old, tokens=64, threads=1).score == evaluate(path, tokens=64, threads=1).score
 
 
 def test_hellaswag_is_asked_at_the_end_and_of_a_checkpoint(run: Path, tmp_path: Path) -> None:
