@@ -60,6 +60,12 @@ def run(line: str, *, code: int = 0, settings: Mapping[str, str] | None = None) 
     return done
 
 
+def test_a_program_that_was_started_without_an_output_works(folder: Path) -> None:
+    line = f"{shlex.join(PROGRAM)} envs >&-; echo $? >code; {shlex.join(PROGRAM)} envs 0<&- >&- 2>&-; echo $? >>code"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True)
+    assert ((folder / "code").read_text(), done.stderr) == ("0\n0\n", "")
+
+
 def start(line: str) -> subprocess.Popen[str]:
     return subprocess.Popen([*PROGRAM, *shlex.split(line)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

@@ -24,6 +24,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns the exit code."""
+    _open_streams()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):  # a terminal that cannot show a character shows a ? instead
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
@@ -57,6 +58,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if collects:
             gc.enable()
     return code
+
+
+def _open_streams() -> None:
+    """Opens as /dev/null what was closed when the program was started, as by `>&-`.
+
+    Their numbers are taken first: else a file that is opened later, such as the store, would be the standard output of
+    the programs that run in a sweep.
+    """
+    closed = [name for name in ("stdin", "stdout", "stderr") if getattr(sys, name) is None]
+    if closed:
+        while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+            pass
+        os.close(descriptor)
+    for name in closed:
+        setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: PTH123, SIM115 (until its end)
 
 
 def _drop_output() -> None:
