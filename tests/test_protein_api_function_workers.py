@@ -183,6 +183,8 @@ def test_a_function_sweep_goes_on_when_the_server_of_its_trials_dies(tmp_path: P
         ({"workers": 0}, "workers must be a whole number, 1 or more, got 0"),
         ({"workers": "two"}, "workers must be a whole number, 1 or more, got 'two'"),
         ({"gpus": "cuda:0"}, "'cuda:0' is no id of a GPU"),
+        ({"gpus": 0}, "gpus must be ids in a text, as in '0,1', or 'all', got int 0"),
+        ({"start_method": "forkserver"}, "start_method must be 'fork' or 'spawn', or None for the usual one"),
         ({"start_method": "spawn"}, "the function must be at the top level of a module"),
     ],
 )

@@ -339,6 +339,9 @@ def test_a_missing_value_is_named() -> None:
         (lambda: Space([Float("a", 0.0, 1.0)], constraints=["a > 2"]), "'a > 2' cannot be met"),
         (lambda: Space([Float("abc", 0.0, 1.0)], constraints=["abd > 2"]), "did you mean 'abc'"),
         (lambda: Space([Float("a", 0.0, 1.0)], constraints="a > 2"), "must be a list of texts"),
+        (lambda: Space([Float("a", 0.0, 1.0)], constraints=None), "must be a list of texts, got None"),  # type: ignore[arg-type]
+        (lambda: Space([Float("a", 0.0, 1.0)], fixed={"b": [1]}), r"'b' is fixed to \[1\], which is no bool"),  # type: ignore[dict-item]
+        (lambda: Categorical("a", {"x", "y"}), "got a set; a sweep needs their order"),  # type: ignore[arg-type]
     ],
 )
 def test_a_space_that_cannot_be_searched_is_refused(build: Callable[[], object], message: str) -> None:

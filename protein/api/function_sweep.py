@@ -180,6 +180,10 @@ class Sweep:
             StoreError: the store cannot be used.
         """
         _check_callable(train)
+        if not isinstance(gpus, str | None):
+            raise UsageError(f"gpus must be ids in a text, as in '0,1', or 'all', got {validate.shown(gpus)}")
+        if start_method not in (None, "fork", "spawn"):
+            raise UsageError(f"start_method must be 'fork' or 'spawn', or None for the usual one, got {start_method!r}")
         slots = slots_of_machine(validate.workers(workers), gpus=gpus, trials_per_gpu=trials_per_gpu)
         stop = threading.Event()
         backend: FunctionBackend | FunctionProcesses

@@ -186,6 +186,8 @@ class Categorical:
         _check_name(self.name)
         if isinstance(self.choices, str) or not isinstance(self.choices, Iterable):
             raise SpaceError(f"parameter '{self.name}': choices must be a list, got {self.choices!r}")
+        if isinstance(self.choices, set | frozenset):  # its order is another one in the next process
+            raise SpaceError(f"parameter '{self.name}': choices must be a list, got a set; a sweep needs their order")
         object.__setattr__(self, "choices", tuple(plain(choice) for choice in self.choices))
         object.__setattr__(self, "default", plain(self.default))
         if len(self.choices) < 2:

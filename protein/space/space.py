@@ -26,6 +26,7 @@ from protein.space.constraints import Constraint, Equality
 from protein.space.parameters import Array, Categorical, Float, Integer, Parameter
 from protein.spelling import nearest
 from protein.types import Params, ParamValue
+from protein.validate import plain
 
 __all__ = ["Categorical", "Float", "Integer", "Parameter", "Space"]
 
@@ -57,7 +58,12 @@ class Space:
         """Raises `SpaceError` on: no or duplicated parameters, an unknown name, constraints that no point satisfies."""
         self.parameters = _listed(parameters)
         self.names = tuple(parameter.name for parameter in self.parameters)
-        self.fixed: dict[str, ParamValue] = dict(fixed or {})
+        self.fixed: dict[str, ParamValue] = {name: plain(value) for name, value in (fixed or {}).items()}
+        for name, value in self.fixed.items():
+            if not isinstance(value, bool | int | float | str):
+                raise SpaceError(
+                    f"'{name}' is fixed to {value!r:.80}, which is no bool, number or text; give one of these"
+                )
         self._position = {name: i for i, name in enumerate(self.names)}
         if not self.parameters:
             raise SpaceError("the space has no parameters; give at least one value a range")
@@ -74,6 +80,8 @@ class Space:
             raise SpaceError(f"cost parameter '{cost_parameter}' is categorical; it needs a numeric range")
         if isinstance(constraints, str):
             raise SpaceError(f"constraints must be a list of texts, got the text '{constraints}'")
+        if not isinstance(constraints, Iterable):
+            raise SpaceError(f"constraints must be a list of texts, got {constraints!r:.80}; leave it out for none")
         self._constraints = tuple(Constraint(text) for text in constraints)
         self.constraints = tuple(constraint.text for constraint in self._constraints)
         for constraint in self._constraints:
