@@ -3,7 +3,7 @@
 import errno
 import os
 import sqlite3
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 
 from sqlalchemy.exc import DBAPIError
@@ -19,6 +19,7 @@ from .engine import (
     explain,
     parse_url,
     shown_url,
+    unchanged,
 )
 from .existing import require_store
 from .upgrade import HEAD, version_of
@@ -66,6 +67,7 @@ def _copy_file(source: Path, target: Path) -> None:
         if not os.access(target.parent, os.W_OK):  # SQLite would say that it cannot open a file, and not which
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         with (
+            unchanged(source) if can_only_be_read(source) else nullcontext(),
             closing(_connect(source)) as old,
             closing(sqlite3.connect(unfinished)) as new,
         ):

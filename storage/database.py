@@ -1,7 +1,7 @@
 """The database below a store: its engines, its transactions, its clock, and what it says when something fails."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from .engine import (
     parse_url,
     set_write_ahead_log,
     shown_url,
+    unchanged,
 )
 from .tables import Utc
 from .upgrade import bring_up_to_date
@@ -44,6 +45,7 @@ class Database:
         self._sqlite = self._url.get_backend_name() == "sqlite"
         self._shown = str(self._url.database) if self._sqlite else shown_url(self._url)
         read_only = self._sqlite and not to_write and can_only_be_read(Path(str(self._url.database)))
+        self._only_read = Path(str(self._url.database)) if read_only else None  # the file, if it may not be written
         if self._sqlite and not read_only:
             check_file(Path(str(self._url.database)))
         self._engine = create_reading_engine(self._url) if read_only else create_engine(self._url)
@@ -74,8 +76,12 @@ class Database:
     @contextmanager
     def _reading(self, sweep_id: int | None = None) -> Iterator[Session]:
         """A transaction that only reads. A stored value that cannot be read, in a damaged file, is a `StoreError`."""
-        with self._damage_explained(sweep_id), self._transaction(self._read_engine) as session:
+        with self._one_moment(), self._damage_explained(sweep_id), self._transaction(self._read_engine) as session:
             yield session
+
+    def _one_moment(self) -> AbstractContextManager[None]:
+        """Returns a context in which all that is read is of one moment, or that raises `StoreUnavailable`."""
+        return nullcontext() if self._only_read is None else unchanged(self._only_read)
 
     @contextmanager
     def _damage_explained(self, sweep_id: int | None = None) -> Iterator[None]:

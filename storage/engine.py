@@ -9,6 +9,8 @@ import functools
 import os
 import sqlite3
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -123,6 +125,33 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
             connection.close()
             time.sleep(0.01)
     return connection
+
+
+@contextmanager
+def unchanged(path: Path) -> Iterator[None]:
+    """Makes sure that a file that may only be read does not change while it is read without a log.
+
+    Raises:
+        StoreUnavailable: another user has begun to write it, so that parts of two moments may have been read.
+    """
+    real = path.resolve()
+    before = None if real.with_name(real.name + "-wal").exists() else _state(real)  # a log keeps one moment together
+    changed = StoreUnavailable(
+        f"store {path} was written by somebody else while it was read; run the same command again"
+    )
+    try:
+        yield
+    except StoreError as error:  # what fits not together looks like damage
+        if before is not None and _state(real) != before:
+            raise changed from error
+        raise
+    if before is not None and _state(real) != before:
+        raise changed
+
+
+def _state(path: Path) -> tuple[int, int]:
+    facts = path.stat()
+    return facts.st_mtime_ns, facts.st_size
 
 
 def create_reading_engine(url: sqlalchemy.URL) -> Engine:

@@ -50,7 +50,7 @@ class WholeStore(SqlStore):
 
     def damages(self, progress: transfer.Progress) -> Iterator[check.Damage]:
         """Yields everything that is wrong with the stored values; see `protein.storage.check`."""
-        with self._transaction(self._read_engine) as session:
+        with self._one_moment(), self._transaction(self._read_engine) as session:
             yield from check.damages(session, progress)
 
     def rename_sweep(self, old: str, new: str, artifacts: Iterable[tuple[int, Artifact, str]] = ()) -> None:

@@ -18,7 +18,7 @@ from patience import PATIENCE_SECONDS
 from storing import LEASE_SECONDS, complete, new_sweep, points, start
 
 from protein.errors import StoreError, StoreUnavailable
-from protein.storage import database_file, engine, open_store
+from protein.storage import database_file, engine, open_store, open_whole_store
 
 NOBODY = 65534
 
@@ -256,6 +256,27 @@ def test_a_log_that_goes_while_a_store_is_opened_to_read(tmp_path: Path, monkeyp
     with closing(engine.connect_to_read(path)) as connection:
         assert connection.execute("SELECT count(*) FROM sweeps").fetchone() == (1,)
     assert [uri.endswith("immutable=1") for uri in uris] == [False, True]
+
+
+def test_what_is_read_without_a_log_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.db"
+    store = open_store(str(path))
+    sweep = new_sweep(store)
+    start(store, sweep)
+    store.close()
+    for module in ("engine", "database"):  # the tests may run as root, who can write everything
+        monkeypatch.setattr(f"protein.storage.{module}.can_only_be_read", path.samefile)
+    reading = open_whole_store(str(path), create=False)
+    items = reading.read_sweeps([sweep.id])
+    next(items)
+    monkeypatch.undo()
+    store = open_store(str(path))
+    start(store, sweep)
+    store.close()  # which moves the log into the file
+    with pytest.raises(StoreUnavailable, match=r"x\.db was written by somebody else while it was read; run the same"):
+        list(items)
+    assert len(reading.trials(sweep.id)) == 2
+    reading.close()
 
 
 def test_a_disk_too_full_for_a_new_store(tmp_path: Path) -> None:
