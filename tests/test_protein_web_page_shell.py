@@ -3,14 +3,16 @@
 import http.client
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from browsing import Served, View, watched
+from browsing import Served, View, fill_sweep, watched
 from patience import PATIENCE_SECONDS
 from playwright.sync_api import Browser, expect
 from viewing import add_run
 
 from protein.storage import open_store
+from protein.web.viewer import MAX_SWEEPS
 
 ViewOf = Callable[..., View]
 
@@ -117,6 +119,21 @@ def test_a_page_that_cannot_be_loaded_says_so_and_tries_again(view: View) -> Non
     view.page.get_by_role("button", name="Try again").click()
     expect(view.page.locator("tbody tr[data-index]")).to_have_count(7)
     expect(view.page.get_by_text("no luck")).to_be_hidden()
+
+
+def test_more_sweeps_than_fit_into_a_view_are_refused_in_words(view_of: ViewOf, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/many.db"
+    names = [f"s{i:02d}" for i in range(MAX_SWEEPS + 1)]
+    for name in names:
+        fill_sweep(url, name, [])
+    view = view_of(url)
+    view.open("table?" + "&".join(f"sweep={name}" for name in names))
+    expect(view.page.get_by_text(f"At most {MAX_SWEEPS} sweeps can be looked at together.")).to_be_visible()
+    expect(view.page.locator(".picker-label")).to_have_text(f"s00 and {MAX_SWEEPS - 1} more")
+    view.page.locator(".picker-button").click()
+    view.page.get_by_label(f"Show {names[-1]} with the others").click()
+    expect(view.page.get_by_label(f"Show {names[-1]} with the others")).not_to_be_checked()
+    assert f"sweep={names[-1]}" not in view.page.url
 
 
 def test_moving_between_pages_keeps_sweep_filter_and_selection(view: View) -> None:

@@ -27,6 +27,7 @@ import { Selection } from "./lib/selection.js";
 import { State } from "./lib/state.js";
 import { followSystem, setTheme, theme } from "./lib/theme.js";
 
+const MOST_SWEEPS = 20; // in one view; protein/web/viewer.py refuses more
 const PAGES = [
   { name: "table", title: "Table", key: "t" },
   { name: "front", title: "Front", key: "f" },
@@ -111,10 +112,13 @@ async function stateChanged(keys) {
   const known = new Set(sweeps.map((sweep) => sweep.name));
   const [of] = state.page === "trial" ? state.path : [];
   if (known.has(of) && !state.sweeps.includes(of)) state.set({ sweep: [of] }, { silent: true }); // a trial's address names its sweep
-  const chosen = state.sweeps.filter((name) => known.has(name));
+  const chosen = state.sweeps.filter((name) => known.has(name)).slice(0, MOST_SWEEPS);
   if (!chosen.length || chosen.length < state.sweeps.length) {
     const unknown = state.sweeps.filter((name) => !known.has(name));
     if (unknown.length) notice(`The store has no sweep “${unknown[0]}”.`, { kind: "warn", key: "unknown" });
+    if (chosen.length === MOST_SWEEPS && state.sweeps.length - unknown.length > MOST_SWEEPS) {
+      notice(`At most ${MOST_SWEEPS} sweeps can be looked at together. Take one away to add another.`, { kind: "warn", key: "many", seconds: 8 });
+    }
     state.set({ sweep: chosen.length ? chosen : [sweeps[0].name] }, { silent: true });
   }
   drawPages();

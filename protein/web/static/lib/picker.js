@@ -28,7 +28,10 @@ export function sweepPicker(root, { chosen, choose }) {
       const box = h("input", { type: "checkbox", "aria-label": `Show ${sweep.name} with the others`, checked: names.includes(sweep.name),
         onchange: () => {
           const others = chosen().filter((name) => name !== sweep.name);
-          if (box.checked) choose([...others, sweep.name]);
+          if (box.checked) {
+            choose([...others, sweep.name]);
+            box.checked = chosen().includes(sweep.name); // there may be too many of them
+          }
           else if (others.length) choose(others);
           else box.checked = true; // one at least is shown
         } });
