@@ -2,12 +2,14 @@
 
 import math
 import os
+import queue
 import re
 import signal
 import subprocess
 import sys
 import threading
 import time
+import types
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from patience import PATIENCE_SECONDS, wait_until
 
 from protein import Float, Integer, Report, Space, Sweep, SweepResult, storage
 from protein.errors import UsageError
+from protein.sweep.backends import function_processes
 from protein.types import TrialEnd, TrialState
 
 SPACE = Space([Float("lr", 1e-4, 1.0, scale="log"), Integer("epochs", 1, 20, scale="log")], cost_parameter="epochs")
@@ -156,6 +159,25 @@ def test_an_interrupt_raised_in_the_function_ends_the_sweep_in_order(tmp_path: P
     assert result.interrupted and len(result.trials) <= 5
     assert result.trials[3].end is TrialEnd.INTERRUPTED
     assert len(run(tmp_path).trials) == 6
+
+
+def test_an_interrupt_that_comes_with_the_first_trials_hangs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal that another thread gets is raised only when the wait for something to do ends."""
+
+    class Interrupted(queue.SimpleQueue[Any]):
+        interrupts = True
+
+        def get(self, *arguments: Any, **more: Any) -> Any:
+            found = super().get(*arguments, **more)
+            if Interrupted.interrupts and threading.current_thread() is threading.main_thread():
+                Interrupted.interrupts = False
+                raise KeyboardInterrupt
+            return found
+
+    monkeypatch.setattr(function_processes, "queue", types.SimpleNamespace(SimpleQueue=Interrupted))
+    assert run(tmp_path).interrupted
 
 
 def test_a_function_sweep_goes_on_when_the_server_of_its_trials_dies(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ Where a process cannot be forked safely (macOS), or CUDA is in use already, proc
 The sweep gets the events of a trial through a pipe. What the function prints goes where the program prints.
 """
 
+import collections
 import dataclasses
 import os
 import pickle
@@ -66,7 +67,9 @@ class FunctionProcesses(ProcessBackend):
         """
         self._train, self._direction, self._stop = train, direction, stop
         self._method = start_method or default_start_method()
-        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._tasks: collections.deque[Callable[[], None]] = collections.deque()
+        self._news: queue.SimpleQueue[None] = queue.SimpleQueue()  # wakes `serve`: a task waits, or it is closed
+        self._closed = False
         if self._method == "fork":
             _refuse_cuda()
             super().__init__(TrialServer(self._launch_fork), silence_seconds=None)
@@ -93,18 +96,22 @@ class FunctionProcesses(ProcessBackend):
         """Forks the server of trials when that is needed, until `close`. A KeyboardInterrupt sets `stop`."""
         while True:
             try:
-                task = self._tasks.get()
-                if task is None:
-                    return
-                task()
-            except KeyboardInterrupt:
+                while self._tasks or not self._closed:
+                    if not self._tasks:
+                        self._news.get()
+                    while self._tasks:
+                        self._tasks[0]()
+                        self._tasks.popleft()
+                return
+            except KeyboardInterrupt:  # it may come just as `get` returns; the task that waits is not lost with it
                 stop.set()
 
     def close(self) -> None:
         super().close()
         self._server.close()
         _current.pop(id(self), None)
-        self._tasks.put(None)
+        self._closed = True
+        self._news.put(None)
 
     def _launch_fork(self, theirs: socket.socket, ours: socket.socket) -> int:
         """Has the server forked by the thread in `serve`, as only there is the program sure to do nothing else."""
@@ -112,13 +119,20 @@ class FunctionProcesses(ProcessBackend):
 
         _current[id(self)] = (self._train, self._direction)
 
+        begun = False
+
         def task() -> None:
+            nonlocal begun
+            if begun:  # a KeyboardInterrupt came before it was forgotten
+                return
+            begun = True
             try:
                 answer.put(_fork(theirs, ours))
             except BaseException as error:
                 answer.put(error)
 
-        self._tasks.put(task)
+        self._tasks.append(task)
+        self._news.put(None)
         pid = answer.get()
         if isinstance(pid, BaseException):
             raise pid
