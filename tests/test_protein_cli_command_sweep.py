@@ -189,6 +189,12 @@ def test_a_parameter_cannot_be_a_variable_that_has_another_meaning(
     assert sweep("--params", "env", text=f"sh -c 'echo loss: {{{name}}}'") == 0, "a placeholder takes it"
 
 
+def test_two_parameters_are_not_the_same_variable(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "space.toml").write_text("[space]\n'a.b' = { min = 1, max = 10 }\na__b = { min = 1, max = 10 }\n")
+    error = refused(capsys, "--params", "env", text="sh -c 'echo loss: 1'")
+    assert "parameter 'a__b' cannot be an environment variable of the program: 'a.b' is a__b, too; rename it" in error
+
+
 def test_flags_of_a_command_need_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", "--env", "cartpole", "--score-csv", "a.csv:b"]) == 2
     assert "--score-csv goes with --command" in capsys.readouterr().err

@@ -169,8 +169,12 @@ def test_one_step_must_not_need_more_text_than_there_is(corpus: Corpus) -> None:
         ConfigError, match=rf"train text has {tokens:,} tokens.*one step takes 100.*lower train.batch_tokens"
     ):
         batches(corpus, length=64, rows=100)
-    with pytest.raises(ConfigError, match=r"less than one row of 100,000 .*: lower model.sequence_length, or give"):
-        batches(corpus, length=100_000, rows=1)
+    files, longest = len(corpus.train.shards), max(shard.num_tokens for shard in corpus.train.shards)
+    with pytest.raises(
+        ConfigError,
+        match=rf"at most {longest} in one of its {files} files, less than one row of 900 .*: lower model.seq",
+    ):
+        batches(corpus, length=900, rows=1)  # less than all have together
 
 
 def test_a_position_of_other_data_is_refused(corpus: Corpus) -> None:

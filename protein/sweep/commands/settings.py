@@ -152,8 +152,10 @@ def _variable(name: str) -> str:
 
 def _check_variables(names: list[str]) -> None:
     """Raises `UsageError` for a parameter whose environment variable has another meaning for the program."""
+    takers: dict[str, str] = {}
     for name in names:
-        why = ""
+        other = takers.setdefault(_variable(name), name)
+        why = "" if other == name else f"'{other}' is {_variable(name)}, too"
         if _OURS.match(_variable(name)):
             why = "Protein sets it itself"
         elif _OF_START.match(_variable(name)):

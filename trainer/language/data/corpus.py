@@ -45,9 +45,11 @@ class Part:
         """Raises `ConfigError` where there are fewer rows than a step of the optimiser takes."""
         rows = int(self.rows(sequence_length).sum())
         if not rows:
+            longest = max(shard.num_tokens for shard in self.shards)
+            part = f", at most {longest:,} in one of its {len(self.shards):,} files" if len(self.shards) > 1 else ""
             raise ConfigError(
-                f"the {self.name} text has {self.num_tokens:,} tokens, less than one row of {sequence_length:,} and the"
-                " token after it: lower model.sequence_length, or give more text"
+                f"the {self.name} text has {self.num_tokens:,} tokens{part}, less than one row of {sequence_length:,}"
+                " and the token after it: lower model.sequence_length, or give more text"
             )
         if rows < batch_rows:
             raise ConfigError(
