@@ -41,6 +41,28 @@ def test_what_a_python_environment_gets_wrong_is_told_with_its_instance(
         envs.step(np.ones(3, np.int32), observations, rewards, ends[0], ends[1], observations.copy())
 
 
+@pytest.mark.parametrize("method", ["reset", "step"])
+def test_arrays_that_are_returned_are_read_by_nobody(
+    walk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    (tmp_path / "returning_example.py").write_text(
+        "import walk_example\n"
+        "class Returning(walk_example.Walk):\n"
+        "    def reset(self, seed, observations):\n"
+        "        super().reset(seed, observations)\n"
+        f"        return observations{'.copy()' if method == 'reset' else ''}, {{}}\n"
+        "    def step(self, actions, *arrays):\n"
+        "        super().step(actions, *arrays)\n"
+        "        return arrays[0].copy(), *arrays[1:4], {}\n"
+    )
+    monkeypatch.delitem(sys.modules, "returning_example", raising=False)
+    envs = make("python:returning_example:Returning", 3)
+    observations, rewards, ends = np.zeros((3, 1), np.float32), np.zeros(3, np.float32), np.zeros((2, 3), np.bool_)
+    with pytest.raises(ConfigError, match=f"Returning': {method} returned arrays of its own: it must write into those"):
+        envs.reset(1, observations)
+        envs.step(np.ones(3, np.int32), observations, rewards, ends[0], ends[1])
+
+
 def test_a_python_environment_may_write_only_the_rewards_and_ends_that_there_are(walk: str, tmp_path: Path) -> None:
     (tmp_path / "sparing_example.py").write_text(
         "import walk_example\n"

@@ -10,7 +10,7 @@ import contextlib
 import json
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -92,7 +92,8 @@ class PythonEnv(CountedEnv):
 
     def _reset(self, seed: int, observations: npt.NDArray[Any]) -> None:
         with self._calling("reset"):
-            self._envs.reset(seed, observations)
+            returned = self._envs.reset(seed, observations)
+        self._require_written("reset", returned, (observations,))
         check_observations(observations, self._who)
         if (self.playing is not None) != self._idles:  # the trainer has looked already whether there are idle rows
             raise ConfigError(
@@ -107,9 +108,11 @@ class PythonEnv(CountedEnv):
             actions = actions.reshape(-1)
         out.rewards[:], out.terminals[:], out.truncations[:] = 0.0, False, False  # they hold those of an earlier step
         try:
-            self._envs.step(actions, *out)
+            returned = self._envs.step(actions, *out)
         except RAISED as error:  # the user's code may raise anything
             fail(f"'{self.spec.name}' failed in step", error)
+        if returned is not None:
+            self._require_written("step", returned, out)
         check_observations(out.observations, self._who)
         check_rewards(out.rewards, self._who)
         if (both := out.terminals & out.truncations).any():
@@ -194,6 +197,16 @@ class PythonEnv(CountedEnv):
             raise ConfigError(f"'{self.spec.name}' cannot be drawn: it has no render(): see docs/environments.md")
         with self._calling("render"):
             return self._envs.render()
+
+    def _require_written(self, method: str, returned: Any, given: Iterable[Any]) -> None:
+        """Raises `ConfigError` where a method returns arrays of its own, as Gymnasium's do: nothing would read them."""
+        parts = returned if isinstance(returned, tuple | list) else (returned,)
+        own = [part for part in parts if isinstance(part, np.ndarray)]
+        if any(all(part is not array for array in given) for part in own):
+            raise ConfigError(
+                f"'{self.spec.name}': {method} returned arrays of its own: it must write into those that it is given "
+                "and return nothing: see docs/environments.md"
+            )
 
     @contextlib.contextmanager
     def _calling(self, method: str) -> Iterator[None]:
