@@ -5,10 +5,10 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import numpy.typing as npt
 import pytest
+from batches import Batch
 
-from protein.trainer.environments import VectorEnv, make, resume, spec
+from protein.trainer.environments import resume, spec
 from protein.trainer.errors import ConfigError
 
 pytest.importorskip("ale_py")
@@ -16,29 +16,19 @@ pytest.importorskip("ale_py")
 BREAKOUT = "gym:ALE/Breakout-v5"
 
 
-class Stepper:
-    def __init__(self, num_envs: int, name: str = BREAKOUT, **options: Any) -> None:
-        self.envs: VectorEnv = make(name, num_envs, **options)
-        self.observations = np.zeros((num_envs, self.envs.spec.observation_size), np.uint8)
-        self.rewards, self.ends = np.zeros(num_envs, np.float32), np.zeros((2, num_envs), np.bool_)
-
-    def step(self, actions: npt.NDArray[np.int32]) -> None:
-        self.envs.step(actions, self.observations, self.rewards, *self.ends)
-
-
 def play(steps: int, num_envs: int = 2, seed: int = 1, **options: Any) -> tuple[list[bytes], int, Any]:
     """Returns what was observed, how many ends there were, and the episodes, with scripted actions."""
-    stepper = Stepper(num_envs, **options)
-    stepper.envs.reset(seed, stepper.observations)
+    batch = Batch(BREAKOUT, num_envs, **options)
+    batch.envs.reset(seed, batch.observations)
     seen, ends = [], 0
     draws = np.random.default_rng(0).integers(0, 4, (steps, 8), np.int32)
     for actions in draws[:, :num_envs]:
-        stepper.step(np.ascontiguousarray(actions))
-        seen.append(stepper.observations[0].tobytes() + stepper.rewards[:1].tobytes())
-        ends += int(stepper.ends.sum())
-    episodes = stepper.envs.drain_episodes()
-    stepper.envs.close()
-    stepper.envs.close()
+        batch.step(actions[:, None])
+        seen.append(batch.observations[0].tobytes() + batch.rewards[:1].tobytes())
+        ends += int(batch.ends.sum())
+    episodes = batch.envs.drain_episodes()
+    batch.envs.close()
+    batch.envs.close()
     return seen, ends, episodes
 
 
@@ -59,9 +49,9 @@ def test_games_depend_on_seed_and_index_and_not_on_threads_or_the_batch() -> Non
     assert play(60, num_envs=3, threads=3)[0] == seen
     assert play(60, num_envs=1, seed=2)[0] != seen
     assert play(60, num_envs=1, first_index=1)[0] != seen
-    stepper = Stepper(2)
-    stepper.envs.reset(1, stepper.observations)
-    assert not resume(stepper.envs, stepper.envs.get_state(), stepper.observations)
+    batch = Batch(BREAKOUT, 2)
+    batch.envs.reset(1, batch.observations)
+    assert not resume(batch.envs, batch.envs.get_state(), batch.observations)
 
 
 def test_frames_are_those_of_gymnasiums_own_wrappers() -> None:
@@ -69,21 +59,21 @@ def test_frames_are_those_of_gymnasiums_own_wrappers() -> None:
     pytest.importorskip("cv2")
     from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
-    stepper = Stepper(1, args={"repeat_action_probability": 0.0})
-    stepper.envs.reset(1, stepper.observations)
+    batch = Batch(BREAKOUT, 1, args={"repeat_action_probability": 0.0})
+    batch.envs.reset(1, batch.observations)
     plain = gymnasium.make("ALE/Breakout-v5", frameskip=1, repeat_action_probability=0.0)
     theirs = FrameStackObservation(AtariPreprocessing(plain, noop_max=0, frame_skip=4), 4, padding_type="zero")
     theirs.reset(seed=1)
     total = 0.0
     for step, action in enumerate(np.random.default_rng(1).integers(0, 4, 200, np.int32)):
         seen, reward, terminal, _, _ = theirs.step(int(action))
-        stepper.step(np.array([action]))
-        assert (stepper.rewards[0], stepper.ends[0, 0]) == (reward, terminal)
+        batch.step(np.array([action]))
+        assert (batch.rewards[0], batch.ends[0, 0]) == (reward, terminal)
         if terminal:
             break
         if step >= 4:  # the first observation's stack is filled differently
             # The two shrink pictures by different libraries, which round differently.
-            np.testing.assert_allclose(stepper.observations[0].reshape(4, 84, 84), seen, atol=2)
+            np.testing.assert_allclose(batch.observations[0].reshape(4, 84, 84), seen, atol=2)
         total += float(reward)
     assert total > 0
 

@@ -1,58 +1,33 @@
 """Gymnasium environments behind our interface, with ends, seeds and spaces whose numbers are known."""
 
 import functools
-import math
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 import torch
-from gym_worlds import DEADLY, ECHOES, LIMIT, Counter
-from gymnasium import spaces
+from batches import Batch
+from gym_worlds import DEADLY, LIMIT, Counter
 from training import make_policy, make_rollout
 
-from protein.trainer.environments import VectorEnv, make, resume, spec
-from protein.trainer.environments.spaces import Observations, actions_of
+from protein.trainer.environments import make, resume, spec
 from protein.trainer.errors import ConfigError, TrainerError
 from protein.trainer.ppo.rollout import Rollout
 
 COUNTER = "gym:gym_worlds:Counter-v0"
-UNWRITTEN = 77  # in arrays of bytes, which have no NaN
-
-
-class Stepper:
-    """A batch and its arrays."""
-
-    def __init__(self, name: str, num_envs: int, **options: Any) -> None:
-        self.envs: VectorEnv = make(name, num_envs, **options)
-        rows, size = self.envs.num_agents, self.envs.spec.observation_size
-        dtype = self.envs.spec.observation_dtype
-        self.nothing: Any = UNWRITTEN if dtype == "uint8" else np.nan
-        self.observations, self.finals = np.full((2, rows, size), self.nothing, dtype)
-        self.rewards = np.full(rows, np.nan, np.float32)
-        self.terminals, self.truncations = np.ones((2, rows), np.bool_)
-
-    def step(self, actions: Any) -> None:
-        spec = self.envs.spec
-        dtype = np.float32 if spec.continuous_actions else np.int32
-        rows = np.empty((self.envs.num_agents, spec.action_components), dtype)
-        rows[:] = actions
-        self.finals[:] = self.nothing
-        self.envs.step(rows, self.observations, self.rewards, self.terminals, self.truncations, self.finals)
 
 
 @pytest.fixture
-def counter() -> Iterator[Stepper]:
-    stepper = Stepper(COUNTER, 3, seed=1)
-    stepper.envs.reset(1, stepper.observations)
-    yield stepper
-    stepper.envs.close()
+def counter() -> Iterator[Batch]:
+    batch = Batch(COUNTER, 3, seed=1)
+    batch.envs.reset(1, batch.observations)
+    yield batch
+    batch.envs.close()
 
 
 def test_the_description_is_the_registrys() -> None:
@@ -66,7 +41,7 @@ def test_the_description_is_the_registrys() -> None:
     assert (spec(COUNTER).solved_score, spec(COUNTER).max_episode_steps) == (20.0, 0)
 
 
-def test_an_end_gives_the_next_episodes_first_observation_at_once(counter: Stepper) -> None:
+def test_an_end_gives_the_next_episodes_first_observation_at_once(counter: Batch) -> None:
     draws = counter.observations[:, 0].copy()
     for step in range(1, LIMIT + 1):
         # The second ends its first episode by its own action, so its clock is behind that of the others.
@@ -91,7 +66,7 @@ def test_an_end_gives_the_next_episodes_first_observation_at_once(counter: Stepp
     assert len(counter.envs.drain_episodes()) == 0
 
 
-def test_an_end_by_both_is_terminal(counter: Stepper) -> None:
+def test_an_end_by_both_is_terminal(counter: Batch) -> None:
     for _ in range(LIMIT - 1):
         counter.step(0)
     counter.step(DEADLY)
@@ -100,26 +75,26 @@ def test_an_end_by_both_is_terminal(counter: Stepper) -> None:
 
 
 def test_frames_are_skipped_inside_an_episode_only() -> None:
-    stepper = Stepper(COUNTER, 2, frame_skip=4)
-    stepper.envs.reset(0, stepper.observations)
-    stepper.step(0)
-    assert stepper.rewards.tolist() == [10.0, 10.0]  # 1 + 2 + 3 + 4
-    stepper.step([[0], [DEADLY]])
-    assert stepper.rewards.tolist() == [18.0, 5.0]  # 5 + 6 + 7 until the limit; 5 until the end
-    assert (stepper.terminals.tolist(), stepper.truncations.tolist()) == ([False, True], [True, False])
-    assert stepper.observations[:, 1].tolist() == [0, 0]
-    episodes = stepper.envs.drain_episodes()
+    batch = Batch(COUNTER, 2, frame_skip=4)
+    batch.envs.reset(0, batch.observations)
+    batch.step(0)
+    assert batch.rewards.tolist() == [10.0, 10.0]  # 1 + 2 + 3 + 4
+    batch.step([[0], [DEADLY]])
+    assert batch.rewards.tolist() == [18.0, 5.0]  # 5 + 6 + 7 until the limit; 5 until the end
+    assert (batch.terminals.tolist(), batch.truncations.tolist()) == ([False, True], [True, False])
+    assert batch.observations[:, 1].tolist() == [0, 0]
+    episodes = batch.envs.drain_episodes()
     assert (episodes.score.tolist(), episodes.length.tolist()) == ([28.0, 15.0], [2, 2])
 
 
 def test_draws_depend_on_seed_and_index_alone() -> None:
     def play(num_envs: int, seed: int, first_index: int = 0) -> np.ndarray:
-        stepper = Stepper(COUNTER, num_envs, first_index=first_index)
-        stepper.envs.reset(seed, stepper.observations)
-        seen = [stepper.observations[:, 0].copy()]
+        batch = Batch(COUNTER, num_envs, first_index=first_index)
+        batch.envs.reset(seed, batch.observations)
+        seen = [batch.observations[:, 0].copy()]
         for _ in range(LIMIT):
-            stepper.step(0)
-        return np.stack([*seen, stepper.observations[:, 0]])
+            batch.step(0)
+        return np.stack([*seen, batch.observations[:, 0]])
 
     four = play(4, 3)
     assert len(np.unique(four)) == 8
@@ -130,15 +105,15 @@ def test_draws_depend_on_seed_and_index_alone() -> None:
 
 def test_a_resumed_run_begins_new_episodes_that_depend_on_where_it_was() -> None:
     def begin(state: bytes) -> np.ndarray:
-        stepper = Stepper(COUNTER, 2)
-        assert not resume(stepper.envs, state, stepper.observations)
-        return stepper.observations
+        batch = Batch(COUNTER, 2)
+        assert not resume(batch.envs, state, batch.observations)
+        return batch.observations
 
-    stepper = Stepper(COUNTER, 2)
-    stepper.envs.reset(1, stepper.observations)
-    first, early = stepper.observations.copy(), stepper.envs.get_state()
-    stepper.step(0)
-    later = stepper.envs.get_state()
+    batch = Batch(COUNTER, 2)
+    batch.envs.reset(1, batch.observations)
+    first, early = batch.observations.copy(), batch.envs.get_state()
+    batch.step(0)
+    later = batch.envs.get_state()
     np.testing.assert_array_equal(begin(early), begin(early))
     assert (begin(early) != begin(later))[:, 0].all()
     assert (begin(early) != first)[:, 0].all()
@@ -147,79 +122,7 @@ def test_a_resumed_run_begins_new_episodes_that_depend_on_where_it_was() -> None
         with pytest.raises(ValueError, match="the state is not of"):
             other.set_state(early)
     with pytest.raises(ValueError, match="the state is not of"):
-        stepper.envs.set_state(b"\xff")
-
-
-@pytest.mark.parametrize(
-    ("name", "shape", "sizes", "continuous"),
-    [
-        ("Many", (4,), (3, 5), 0),
-        ("Switches", (3,), (2, 2, 2, 2), 0),
-        ("Box", (6,), (), 2),
-        ("Image", (3, 6, 5), (2,), 0),
-        ("Grey", (1, 6, 5), (2,), 0),
-        ("Frames", (4, 6, 5), (2,), 0),
-        ("Nested", (7,), (2,), 0),
-        ("Bytes", (95,), (2,), 0),
-        ("Mixed", (92,), (2,), 0),
-    ],
-)
-def test_spaces(name: str, shape: tuple[int, ...], sizes: tuple[int, ...], continuous: int) -> None:
-    described = spec(f"gym:gym_worlds:{name}-v0")
-    assert (described.observation_shape, described.action_sizes) == (shape, sizes)
-    assert (described.observation_size, described.continuous_actions) == (math.prod(shape), continuous)
-    stepper = Stepper(described.name, 3)
-    stepper.envs.reset(0, stepper.observations)
-    assert np.isfinite(stepper.observations).all()
-    for actions in ([1.5] * continuous, [-1.0] * continuous) if continuous else (np.array(sizes) - 1, 0):
-        stepper.step(actions)  # the environment asserts that they are of its space
-        assert np.isfinite(stepper.observations).all()
-
-
-def test_actions_are_mapped_to_the_space() -> None:
-    many = Stepper("gym:gym_worlds:Many-v0", 1)
-    many.envs.reset(0, many.observations)
-    many.step([2, 4])
-    assert many.rewards.tolist() == [3 + 3]  # the starts are 1 and -1
-    box = Stepper("gym:gym_worlds:Box-v0", 1)
-    box.envs.reset(0, box.observations)
-    for unit, expected in (([0, 0], 0 + 5), ([-1, 1], -2 + 10), ([-9, 0.5], -2 + 7.5)):
-        box.step(unit)
-        assert box.rewards.tolist() == [expected]
-    with pytest.raises(ValueError, match="actions must be finite"):
-        box.step([np.nan, 0])
-
-
-def test_observations_are_mapped_to_rows() -> None:
-    def first(name: str) -> tuple[np.ndarray, Any]:
-        stepper = Stepper(f"gym:gym_worlds:{name}-v0", 1)
-        stepper.envs.reset(0, stepper.observations)
-        space = ECHOES[name][0]
-        space.seed(int(np.random.SeedSequence([0, 0]).generate_state(1)[0] >> 1))
-        return stepper.observations[0], space.sample()
-
-    row, image = first("Image")
-    assert row.dtype == np.uint8
-    np.testing.assert_array_equal(row.reshape(3, 6, 5)[2], image[:, :, 2])
-    row, grey = first("Grey")
-    np.testing.assert_array_equal(row.reshape(6, 5), grey)
-    assert (spec("gym:gym_worlds:Image-v0").observation_high, spec("gym:gym_worlds:Grey-v0").observation_high) == (
-        255.0,
-        15.0,
-    )
-    row, both = first("Bytes")
-    # Side by side in the order of their names, all bytes: what is one-hot is 1 after the policy's division.
-    expected = [*both["image"].reshape(-1), *255 * np.eye(3)[both["key"]], *255 * both["switches"].astype(int)]
-    assert row.dtype == np.uint8
-    np.testing.assert_array_equal(row, expected)
-    row, mixed = first("Mixed")
-    np.testing.assert_allclose(row, [*mixed[0].reshape(-1), *mixed[1]], rtol=1e-6)
-    assert row.dtype == np.float32, "one part has no bytes"
-    row, choice = first("Many")
-    np.testing.assert_array_equal(row, np.eye(4)[choice])
-    row, nested = first("Nested")
-    expected = [*np.eye(3)[nested["a"]], *nested["b"][0], *np.eye(2)[nested["b"][1]]]
-    np.testing.assert_allclose(row, expected, rtol=1e-6)
+        batch.envs.set_state(b"\xff")
 
 
 @pytest.mark.parametrize(
@@ -257,15 +160,15 @@ def test_without_gymnasium_the_remedy_is_named() -> None:
 
 def test_processes_do_as_one_does_and_end_with_the_batch() -> None:
     alone, apart = (
-        Stepper(COUNTER, 2, frame_skip=2),
-        Stepper("gym-async" + COUNTER.removeprefix("gym"), 2, frame_skip=2),
+        Batch(COUNTER, 2, frame_skip=2),
+        Batch("gym-async" + COUNTER.removeprefix("gym"), 2, frame_skip=2),
     )
-    for stepper in (alone, apart):
-        stepper.envs.reset(5, stepper.observations)
+    for batch in (alone, apart):
+        batch.envs.reset(5, batch.observations)
     for step in range(6):
         actions = [[0], [DEADLY if step == 1 else 1]]
-        for stepper in (alone, apart):
-            stepper.step(actions)
+        for batch in (alone, apart):
+            batch.step(actions)
         for name in ("observations", "rewards", "terminals", "truncations", "finals"):
             np.testing.assert_array_equal(getattr(alone, name), getattr(apart, name))
     processes = apart.envs.processes  # type: ignore[attr-defined]
@@ -280,7 +183,7 @@ def test_processes_do_as_one_does_and_end_with_the_batch() -> None:
     assert all(process.poll() is not None for process in processes)
 
 
-def test_a_flat_observation_needs_no_copy_of_gymnasiums_own(counter: Stepper) -> None:
+def test_a_flat_observation_needs_no_copy_of_gymnasiums_own(counter: Batch) -> None:
     """The rows are ours: what the environment does to its own arrays later leaves them as they were."""
     before = counter.observations.copy()
     for instance in counter.envs.instances.envs:  # type: ignore[attr-defined]
@@ -336,34 +239,34 @@ def test_a_rollout_that_is_resumed_goes_on_from_new_episodes_first_observations(
     ],
 )
 def test_an_environment_that_breaks_its_promise_is_told_in_one_line(fault: str, message: str) -> None:
-    stepper = Stepper("gym:gym_worlds:Faulty-v0", 2, args={"fault": fault})
-    stepper.envs.reset(0, stepper.observations)
-    stepper.step(0)
+    batch = Batch("gym:gym_worlds:Faulty-v0", 2, args={"fault": fault})
+    batch.envs.reset(0, batch.observations)
+    batch.step(0)
     with pytest.raises(TrainerError, match=message) as raised:
-        stepper.step([[0], [1]])
+        batch.step([[0], [1]])
     assert "\n" not in str(raised.value)
-    stepper.envs.close()
+    batch.envs.close()
 
 
 def test_a_reset_of_the_old_gym_is_told_in_one_line() -> None:
-    stepper = Stepper("gym:gym_worlds:Faulty-v0", 2, args={"fault": "first"})
+    batch = Batch("gym:gym_worlds:Faulty-v0", 2, args={"fault": "first"})
     with pytest.raises(TrainerError, match=r"instance 0 of '.*' returned a ndarray from reset: .* returns two values"):
-        stepper.envs.reset(0, stepper.observations)
-    stepper.envs.close()
+        batch.envs.reset(0, batch.observations)
+    batch.envs.close()
 
 
 def test_a_reset_that_raises_is_told_in_one_line() -> None:
-    stepper = Stepper("gym:gym_worlds:Faulty-v0", 2, args={"fault": "begin"})
+    batch = Batch("gym:gym_worlds:Faulty-v0", 2, args={"fault": "begin"})
     with pytest.raises(TrainerError, match=r"^instance 0 of '.*' failed in reset: ConnectionError: no server \(.*py, "):
-        stepper.envs.reset(0, stepper.observations)
-    stepper.envs.close()
+        batch.envs.reset(0, batch.observations)
+    batch.envs.close()
 
 
 def test_arguments_reach_the_constructor_and_are_checked() -> None:
     assert spec("gym:Pendulum-v1", {"g": 2.0}).name == "gym:Pendulum-v1"
-    stepper = Stepper("gym:Pendulum-v1", 1, args={"g": 2.0, "max_episode_steps": 7})
-    assert stepper.envs.instances.envs[0].unwrapped.g == 2.0  # type: ignore[attr-defined]
-    assert stepper.envs.spec.max_episode_steps == 7
+    batch = Batch("gym:Pendulum-v1", 1, args={"g": 2.0, "max_episode_steps": 7})
+    assert batch.envs.instances.envs[0].unwrapped.g == 2.0  # type: ignore[attr-defined]
+    assert batch.envs.spec.max_episode_steps == 7
     with pytest.raises(
         ConfigError, match=r"'gym:LunarLander-v3' takes no argument env.args.gravty; did you mean 'gravity'"
     ):
@@ -390,17 +293,17 @@ def test_mujocos_warnings_are_said_once(monkeypatch: pytest.MonkeyPatch, capsys:
 
 
 def test_it_is_closed_once() -> None:
-    stepper = Stepper(COUNTER, 2)
+    batch = Batch(COUNTER, 2)
     closed: list[int] = []
-    for number, env in enumerate(stepper.envs.instances.envs):  # type: ignore[attr-defined]
+    for number, env in enumerate(batch.envs.instances.envs):  # type: ignore[attr-defined]
         env.close = lambda number=number: closed.append(number)
-    stepper.envs.close()
-    stepper.envs.close()
+    batch.envs.close()
+    batch.envs.close()
     assert sorted(closed) == [0, 1]
 
 
 def test_all_are_closed_even_if_one_fails() -> None:
-    stepper = Stepper(COUNTER, 3)
+    batch = Batch(COUNTER, 3)
     closed: list[int] = []
 
     def close(number: int) -> None:
@@ -408,60 +311,9 @@ def test_all_are_closed_even_if_one_fails() -> None:
         if number:
             raise RuntimeError(f"no simulator {number}")
 
-    for number, env in enumerate(stepper.envs.instances.envs):  # type: ignore[attr-defined]
+    for number, env in enumerate(batch.envs.instances.envs):  # type: ignore[attr-defined]
         env.close = functools.partial(close, number)
     with pytest.raises(RuntimeError, match="no simulator 2"):
-        stepper.envs.close()
-    stepper.envs.close()
+        batch.envs.close()
+    batch.envs.close()
     assert sorted(closed) == [0, 1, 2]
-
-
-@pytest.mark.parametrize(
-    ("space", "given"),
-    [
-        (spaces.Discrete(4), np.array([1, 2])),
-        (spaces.MultiDiscrete([3, 3]), np.array([2])),
-        (spaces.MultiBinary(3), np.array([0, 5, 1])),
-        (
-            spaces.Dict({"a": spaces.Box(0, 255, (1,), np.uint8), "b": spaces.MultiBinary(1)}),
-            {"a": [np.uint8(1)], "b": [2]},
-        ),
-    ],
-)
-def test_choices_that_are_not_of_the_space_are_refused(space: Any, given: Any) -> None:
-    read = Observations(space)
-    with pytest.raises(TrainerError, match=r"neither 0 nor 1|none of its choices"):
-        read(given, np.zeros(read.size, read.dtype))
-
-
-def test_an_image_may_be_a_list() -> None:
-    space = spaces.Box(0.0, 1.0, (2, 2, 3), np.float32)
-    read, image = Observations(space), space.sample()
-    row = np.zeros(read.size, np.float32)
-    read(image.tolist(), row)
-    np.testing.assert_array_equal(row.reshape(3, 2, 2), np.moveaxis(image, -1, 0))
-
-
-def test_empty_spaces_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"its observations are empty: Box"):
-        Observations(spaces.Box(-1, 1, (0,), np.float32))
-    with pytest.raises(ConfigError, match=r"its action space Box.* is empty: give it at least one action"):
-        actions_of(spaces.Box(-1, 1, (0,), np.float32))
-
-
-@pytest.mark.parametrize("space", [spaces.Discrete(2**40), spaces.MultiDiscrete([2**40, 3])])
-def test_more_choices_than_a_network_can_have_are_refused(space: Any) -> None:
-    for what, use in (("observations", Observations), ("action space", actions_of)):
-        with pytest.raises(
-            ConfigError, match=rf"its {what} .*1,099,511,627,77\d choices, and the limit is 1,048,576; "
-        ):
-            use(space)
-    assert Observations(spaces.MultiBinary((1025, 1025))).size == 1025**2, "a picture of bits"
-
-
-def test_bytes_of_a_smaller_range_beside_an_image_reach_as_far() -> None:
-    image, switch, level = (spaces.Box(0, high, (2,), np.uint8) for high in (255, 1, 100))
-    read = Observations(spaces.Dict({"a": image, "b": switch, "c": level}))
-    row = np.zeros(read.size, read.dtype)
-    read({key: np.array([1, most], np.uint8) for key, most in (("a", 255), ("b", 0), ("c", 100))}, row)
-    assert (read.high, row.tolist()) == (255.0, [1, 255, 255, 0, 2, 200])

@@ -2,15 +2,16 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from batches import Batch
 from training import CPU, make_policy, make_rollout, slow_advantages
 
 from protein.trainer.config import TrainConfig
-from protein.trainer.environments import VectorEnv, make, playing, resume, spec
+from protein.trainer.environments import make, playing, resume, spec
 from protein.trainer.errors import ConfigError, TrainerError
 from protein.trainer.kernels import advantages
 from protein.trainer.machine.distributed import ALONE
@@ -94,20 +95,6 @@ def tag(**args):
 '''
 
 
-class Stepper:
-    def __init__(self, num_envs: int, name: str = TAG, **options: Any) -> None:
-        self.envs: VectorEnv = make(name, num_envs, **options)
-        rows, size = self.envs.num_agents, self.envs.spec.observation_size
-        self.observations, self.finals = np.full((2, rows, size), np.nan, np.float32)
-        self.rewards, self.ends = np.full(rows, np.nan, np.float32), np.ones((2, rows), np.bool_)
-
-    def step(self, actions: Any) -> None:
-        rows = np.zeros((self.envs.num_agents, 1), np.int32)
-        rows[:, 0] = actions
-        self.finals[:] = np.nan
-        self.envs.step(rows, self.observations, self.rewards, self.ends[0], self.ends[1], self.finals)
-
-
 @pytest.fixture(autouse=True)
 def _example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (tmp_path / "zoo_example.py").write_text(EXAMPLE)
@@ -118,45 +105,45 @@ def _example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_an_agent_that_dies_early_idles_until_all_begin_anew() -> None:
-    stepper = Stepper(1, args={"late": ["a1"]})
-    described = stepper.envs.spec
+    batch = Batch(TAG, 1, args={"late": ["a1"]})
+    described = batch.envs.spec
     assert (described.agents_per_env, described.action_sizes, described.observation_shape) == (3, (4,), (2,))
-    stepper.envs.reset(3, stepper.observations)
-    draw = stepper.observations[0, 0]
-    assert stepper.observations.tolist() == [[draw, 0]] * 3
-    stepper.step([0, 1, 2])
-    assert stepper.rewards.tolist() == [1, 2, 3] and not stepper.ends.any()
-    stepper.step([0, 1, 2])  # the first dies
-    assert stepper.ends.tolist() == [[True, False, False], [False] * 3]
-    assert stepper.observations.tolist() == [[0, 0], [draw, 2], [draw, 2]]
-    stepper.step([3, 1, 2])  # the second reaches its limit
-    assert stepper.rewards.tolist() == [0, 2, 3], "the dead are not rewarded"
-    assert stepper.ends.tolist() == [[False] * 3, [False, True, False]]
-    np.testing.assert_array_equal(stepper.finals[1], [draw, 3])
-    stepper.step([3, 3, 2])  # the last one dies, and all begin anew
-    assert stepper.ends.tolist() == [[True] * 3, [False] * 3], "what idles ends, too, so that nothing is carried over"
-    again = stepper.observations[0, 0]
-    assert again != draw and stepper.observations.tolist() == [[again, 0]] * 3
-    episodes = stepper.envs.drain_episodes()
+    batch.envs.reset(3, batch.observations)
+    draw = batch.observations[0, 0]
+    assert batch.observations.tolist() == [[draw, 0]] * 3
+    batch.step([0, 1, 2])
+    assert batch.rewards.tolist() == [1, 2, 3] and not batch.ends.any()
+    batch.step([0, 1, 2])  # the first dies
+    assert batch.ends.tolist() == [[True, False, False], [False] * 3]
+    assert batch.observations.tolist() == [[0, 0], [draw, 2], [draw, 2]]
+    batch.step([3, 1, 2])  # the second reaches its limit
+    assert batch.rewards.tolist() == [0, 2, 3], "the dead are not rewarded"
+    assert batch.ends.tolist() == [[False] * 3, [False, True, False]]
+    np.testing.assert_array_equal(batch.finals[1], [draw, 3])
+    batch.step([3, 3, 2])  # the last one dies, and all begin anew
+    assert batch.ends.tolist() == [[True] * 3, [False] * 3], "what idles ends, too, so that nothing is carried over"
+    again = batch.observations[0, 0]
+    assert again != draw and batch.observations.tolist() == [[again, 0]] * 3
+    episodes = batch.envs.drain_episodes()
     assert episodes.agent.tolist() == [0, 1, 2]
     assert episodes.score.tolist() == [2, 6, 12]
     assert episodes.length.tolist() == [2, 3, 4]
-    stepper.envs.close()
-    stepper.envs.close()
+    batch.envs.close()
+    batch.envs.close()
 
 
 def test_idle_rows_are_told_from_those_that_play() -> None:
     """Agents end after 2, 3 and 4 steps; the second environment has the same lives."""
-    stepper = Stepper(2)
-    stepper.envs.reset(3, stepper.observations)
+    batch = Batch(TAG, 2)
+    batch.envs.reset(3, batch.observations)
     lives = []
     for _ in range(8):
-        rows = playing(stepper.envs)
+        rows = playing(batch.envs)
         assert rows is not None
         lives.append(rows[:3].tolist())
         assert rows[3:].tolist() == lives[-1]
-        stepper.step(0)
-        assert (stepper.rewards == rows_played(lives[-1], 2)).all(), "who plays is rewarded with 1 here"
+        batch.step(0)
+        assert (batch.rewards == rows_played(lives[-1], 2)).all(), "who plays is rewarded with 1 here"
     once = [[True, True, True]] * 2 + [[False, True, True], [False, False, True]]
     assert lives == once * 2
 
@@ -164,18 +151,18 @@ def test_idle_rows_are_told_from_those_that_play() -> None:
 @pytest.mark.parametrize("fault", ["unseen", "unflagged", "listed"])
 def test_agents_may_leave_in_other_ways_than_pettingzoo_asks(fault: str) -> None:
     """Without a last observation, without a flag, or still listed: they end after 2, 3 and 4 steps all the same."""
-    stepper = Stepper(1, args={"fault": fault, "late": ["a1"]})
-    stepper.envs.reset(3, stepper.observations)
-    draw = stepper.observations[0, 0]
+    batch = Batch(TAG, 1, args={"fault": fault, "late": ["a1"]})
+    batch.envs.reset(3, batch.observations)
+    draw = batch.observations[0, 0]
     for _ in range(3):
-        stepper.step(0)
+        batch.step(0)
     if fault == "unseen":
-        np.testing.assert_array_equal(stepper.finals[1], [draw, 2], "as it was last seen")
+        np.testing.assert_array_equal(batch.finals[1], [draw, 2], "as it was last seen")
     cut = fault != "unflagged"
-    assert stepper.ends[:, 1].tolist() == [not cut, cut]
+    assert batch.ends[:, 1].tolist() == [not cut, cut]
     for _ in range(5):
-        stepper.step(0)
-    episodes = stepper.envs.drain_episodes()
+        batch.step(0)
+    episodes = batch.envs.drain_episodes()
     assert episodes.agent.tolist() == [0, 1, 2] * 2
     assert episodes.length.tolist() == [2, 3, 4] * 2 and episodes.score.tolist() == [2, 3, 4] * 2
 
@@ -192,10 +179,10 @@ def test_agents_may_leave_in_other_ways_than_pettingzoo_asks(fault: str) -> None
     ],
 )
 def test_a_step_that_fails_is_told_in_one_line(fault: str, message: str) -> None:
-    stepper = Stepper(1, args={"fault": fault})
-    stepper.envs.reset(3, stepper.observations)
+    batch = Batch(TAG, 1, args={"fault": fault})
+    batch.envs.reset(3, batch.observations)
     with pytest.raises(TrainerError, match=message):
-        stepper.step(0)
+        batch.step(0)
 
 
 def rows_played(lives: list[bool], num_envs: int) -> np.ndarray:
@@ -236,16 +223,16 @@ def test_idle_rows_say_nothing_about_the_scale_at_the_start() -> None:
 
 def test_draws_depend_on_seed_and_index_alone() -> None:
     def first(num_envs: int, first_index: int = 0, seed: int = 5) -> np.ndarray:
-        stepper = Stepper(num_envs, first_index=first_index)
-        stepper.envs.reset(seed, stepper.observations)
-        return stepper.observations[:, 0]
+        batch = Batch(TAG, num_envs, first_index=first_index)
+        batch.envs.reset(seed, batch.observations)
+        return batch.observations[:, 0]
 
     np.testing.assert_array_equal(first(4)[6:], first(2, first_index=2))
     assert len(np.unique(first(4))) == 4
     assert not np.isin(first(4, seed=6), first(4)).any()
-    stepper = Stepper(2)
-    stepper.envs.reset(1, stepper.observations)
-    assert not resume(stepper.envs, stepper.envs.get_state(), stepper.observations)
+    batch = Batch(TAG, 2)
+    batch.envs.reset(1, batch.observations)
+    assert not resume(batch.envs, batch.envs.get_state(), batch.observations)
 
 
 @pytest.mark.parametrize(
@@ -269,10 +256,10 @@ def test_what_cannot_be_used_is_told_in_one_line(name: str, args: dict[str, Any]
 
 
 def test_an_observation_that_is_no_number_names_the_agent() -> None:
-    stepper = Stepper(2, args={"fault": "nan"})
-    stepper.envs.reset(0, stepper.observations)
+    batch = Batch(TAG, 2, args={"fault": "nan"})
+    batch.envs.reset(0, batch.observations)
     with pytest.raises(TrainerError, match=r"agent 'a0' of instance 0 of .* observed nan in element 1"):
-        stepper.step(0)
+        batch.step(0)
 
 
 def test_simple_spread_is_as_pettingzoo_plays_it() -> None:
@@ -282,119 +269,22 @@ def test_simple_spread_is_as_pettingzoo_plays_it() -> None:
     assert (described.agents_per_env, described.max_episode_steps) == (4, 6)
     with pytest.raises(ConfigError, match=r"takes no argument env.args.max_cycle; did you mean 'max_cycles'"):
         spec(name, {"max_cycle": 6})
-    stepper = Stepper(1, name, args={"N": 4, "max_cycles": 6})
-    stepper.envs.reset(2, stepper.observations)
+    batch = Batch(name, 1, args={"N": 4, "max_cycles": 6})
+    batch.envs.reset(2, batch.observations)
     theirs = mpe2.parallel_env(N=4, max_cycles=6)
     seen, _ = theirs.reset(seed=int(np.random.SeedSequence([2, 0]).generate_state(1)[0] >> 1))
     total = np.zeros(4)
     for step in range(6):
         agents = list(theirs.agents)
-        np.testing.assert_array_equal(stepper.observations, np.stack([seen[agent] for agent in agents]))
+        np.testing.assert_array_equal(batch.observations, np.stack([seen[agent] for agent in agents]))
         actions = [(step + k) % 5 for k in range(4)]
         seen, rewards, _, cut, _ = theirs.step(dict(zip(agents, actions, strict=True)))
-        stepper.step(actions)
+        batch.step(actions)
         total += [rewards[agent] for agent in agents]
-        np.testing.assert_allclose(stepper.rewards, [rewards[agent] for agent in agents], rtol=1e-6)
-    assert all(cut.values()) and stepper.ends[1].all()
-    np.testing.assert_array_equal(stepper.finals, np.stack([seen[agent] for agent in agents]))
-    np.testing.assert_allclose(stepper.envs.drain_episodes().score, total, rtol=1e-6)
-
-
-def turn_taking() -> Any:
-    """Agents that take turns: agent k ends after k + 2 rounds, and every turn rewards whoever acts next."""
-    from pettingzoo import AECEnv
-
-    class Turns(AECEnv):  # type: ignore[misc]
-        metadata: ClassVar = {"name": "turns", "is_parallelizable": True}
-        render_mode = None
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.possible_agents = ["a0", "a1", "a2"]
-            self.action_spaces = {agent: spaces.Discrete(4) for agent in self.possible_agents}
-            self.observation_spaces = {agent: spaces.Box(-9, 99, (1,), np.float32) for agent in self.possible_agents}
-
-        def observation_space(self, agent: Any) -> Any:
-            return self.observation_spaces[agent]
-
-        def action_space(self, agent: Any) -> Any:
-            return self.action_spaces[agent]
-
-        def observe(self, agent: Any) -> Any:
-            return np.array([self.total], np.float32)
-
-        def reset(self, seed: int | None = None, options: Any = None) -> None:
-            self.agents, self.total, self.age = list(self.possible_agents), 0, 0
-            self.rewards, self._cumulative_rewards = dict.fromkeys(self.agents, 0.0), dict.fromkeys(self.agents, 0.0)
-            self.terminations, self.truncations = dict.fromkeys(self.agents, False), dict.fromkeys(self.agents, False)
-            self.infos: dict[str, Any] = {agent: {} for agent in self.agents}
-            self.agent_selection = self.agents[0]
-
-        def step(self, action: Any) -> None:
-            if self.terminations[self.agent_selection] or self.truncations[self.agent_selection]:
-                self._was_dead_step(action)
-                return
-            place = self.agents.index(self.agent_selection)
-            self.total += int(action)
-            follows = self.agents[(place + 1) % len(self.agents)]
-            self._clear_rewards()
-            self.rewards[follows] = float(action)
-            if place == len(self.agents) - 1:
-                self.age += 1
-                for agent in self.agents:
-                    self.terminations[agent] = self.age >= int(agent[1:]) + 2
-                follows = next((agent for agent in self.agents if not self.terminations[agent]), follows)
-            self.agent_selection = follows
-            self._deads_step_first()
-
-    return Turns()
-
-
-def test_steps_without_detours_are_those_of_pettingzoo() -> None:
-    """Agents die one after the other; each step's five dictionaries are the same as without our way."""
-    from pettingzoo.utils import wrappers
-    from pettingzoo.utils.conversions import aec_to_parallel
-
-    from protein.trainer.environments.pettingzoo_cycle import quicken_
-
-    def made() -> Any:
-        checked = wrappers.AssertOutOfBoundsWrapper(turn_taking())
-        return aec_to_parallel(wrappers.OrderEnforcingWrapper(checked))
-
-    ours, theirs = made(), made()
-    quicken_(ours)
-    assert "step" in vars(ours)
-    for _ in range(2):
-        assert ours.reset(seed=1) == theirs.reset(seed=1)
-        lengths = []
-        while theirs.agents:
-            assert ours.agents == theirs.agents
-            lengths.append(len(theirs.agents))
-            actions = {agent: 1 + k for k, agent in enumerate(theirs.agents)}
-            for mine, other in zip(ours.step(actions), theirs.step(actions), strict=True):
-                assert mine == other and list(mine) == list(other)
-        assert ours.agents == [] and lengths == [3, 3, 2, 1]
-    ours.reset()
-    ours.aec_env.unwrapped.agent_selection = "a1"
-    with pytest.raises(AssertionError, match="expects agents to step in a cycle"):
-        ours.step(dict.fromkeys(ours.agents, 0))
-
-
-def test_wrappers_that_do_more_than_check_are_not_left_out() -> None:
-    from pettingzoo.utils import wrappers
-    from pettingzoo.utils.conversions import aec_to_parallel
-
-    from protein.trainer.environments.pettingzoo_cycle import quicken_
-
-    class Doubled(wrappers.AssertOutOfBoundsWrapper):  # type: ignore[misc]
-        def step(self, action: Any) -> None:
-            super().step(None if action is None else 2 * action)
-
-    env = aec_to_parallel(wrappers.OrderEnforcingWrapper(Doubled(turn_taking())))
-    quicken_(env)
-    assert "step" not in vars(env)
-    env.reset()
-    assert env.step(dict.fromkeys(env.agents, 1))[1] == {"a0": 2.0, "a1": 2.0, "a2": 2.0}
+        np.testing.assert_allclose(batch.rewards, [rewards[agent] for agent in agents], rtol=1e-6)
+    assert all(cut.values()) and batch.ends[1].all()
+    np.testing.assert_array_equal(batch.finals, np.stack([seen[agent] for agent in agents]))
+    np.testing.assert_allclose(batch.envs.drain_episodes().score, total, rtol=1e-6)
 
 
 def test_advantages_of_simple_spread_are_those_of_each_agent_alone() -> None:
