@@ -2,8 +2,8 @@
 
     python benchmarks/peers/stable.py --env gym:CartPole-v1 --seed 0 --goal 475 --max-seconds 60 --threads 1
 
-It needs stable-baselines3: pip install 'protein-sweep[bench]'. Environments are made as its zoo makes them: one after
-another in one process.
+It needs stable-baselines3, and OpenCV for Atari: pip install 'protein-sweep[bench]'. Environments are made as its zoo
+makes them: one after another in one process.
 """
 
 import argparse
