@@ -3,6 +3,7 @@
     "pong"                          one of `envs_c.names()`
     "gym:CartPole-v1"               a Gymnasium id; "gym-async:..." in worker processes
     "pettingzoo:MODULE"             a parallel environment of PettingZoo, whose agents are rows
+    "procgen:coinrun"               a game of Procgen
     "python:package.module:factory" a vectorised environment of the user's own; see docs/environments.md
 
 `spec(name)` describes an environment, and `make(name, ...)` makes a batch of it. Rows of every array are agents.
@@ -32,6 +33,8 @@ ASYNC = "gym-async"
 GYMNASIUM = ("gym", ASYNC)
 PYTHON = "python"
 PETTINGZOO = "pettingzoo"
+PROCGEN = "procgen"
+KINDS = (*GYMNASIUM, PETTINGZOO, PROCGEN, PYTHON)
 
 
 class VectorEnv(Protocol):
@@ -108,6 +111,10 @@ def _spec(name: str, args: Mapping[str, Any] | None) -> EnvSpec:
         from . import pettingzoo
 
         return pettingzoo.describe(name, args or {})
+    if kind == PROCGEN:
+        from . import procgen
+
+        return procgen.describe(name, args or {})
     if kind == PYTHON:
         from . import python
 
@@ -187,6 +194,18 @@ def make(
         from .pettingzoo import PettingZooEnv
 
         return PettingZooEnv(name, num_envs, seed=seed, frame_skip=frame_skip, first_index=first_index, args=args)
+    if kind == PROCGEN:
+        from .procgen import ProcgenEnv
+
+        return ProcgenEnv(
+            name,
+            num_envs,
+            seed=seed,
+            frame_skip=frame_skip,
+            first_index=first_index,
+            args=args,
+            threads=cores or threads,
+        )
     if kind == PYTHON:
         from .python import PythonEnv
 
@@ -251,7 +270,7 @@ def kind_of(name: str) -> str:
     kind, colon, _ = name.partition(":")
     if not colon:
         return ""
-    if kind not in (*GYMNASIUM, PETTINGZOO, PYTHON):
-        known = (f"{one}:" for one in (*GYMNASIUM, PETTINGZOO, PYTHON))
+    if kind not in KINDS:
+        known = (f"{one}:" for one in KINDS)
         raise ConfigError(f"unknown kind of environment '{kind}:' in '{name}'{nearest(f'{kind}:', known)}")
     return kind

@@ -1,4 +1,5 @@
-"""What all environments have in common that are stepped from Python: `gym`, `pool`, `atari`, `pettingzoo`, `python`.
+"""What all environments have in common that are stepped from Python: `gym`, `pool`, `atari`, `pettingzoo`, `procgen`
+and `python`.
 
 `CountedEnv` is a `trainer.environments.VectorEnv` but for two methods, `_reset` and `_step`, which each kind has of its
 own. It checks the arrays, counts episodes, and keeps what a resumed run begins new episodes from.

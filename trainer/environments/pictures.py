@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from ...envs_c import VecEnv
 from ..errors import ConfigError
-from . import GYMNASIUM, PETTINGZOO, PYTHON, VectorEnv, kind_of, make
+from . import GYMNASIUM, PETTINGZOO, PROCGEN, PYTHON, VectorEnv, kind_of, make
 
 Pixels = npt.NDArray[np.uint8]  # `H x W x 3`
 
@@ -26,7 +26,8 @@ class Visible(NamedTuple):
 def make_visible(name: str, *, seed: int, frame_skip: int, args: Mapping[str, Any] | None = None) -> Visible:
     """Makes one instance of any environment that can be drawn.
 
-    Ours are drawn by `envs_c.drawing`, Gymnasium's in their render mode `rgb_array`, a user's own by its `render()`.
+    Ours are drawn by `envs_c.drawing`, Gymnasium's in their render mode `rgb_array`, Procgen's as the policy sees them,
+    and a user's own by its `render()`.
 
     Raises:
         ConfigError: there is no environment of that name, or nothing draws it.
@@ -60,6 +61,16 @@ def make_visible(name: str, *, seed: int, frame_skip: int, args: Mapping[str, An
             return _checked(name, several.render())
 
         envs = several
+    elif kind == PROCGEN:
+        from .procgen import ProcgenEnv
+
+        games = ProcgenEnv(name, 1, seed=seed, frame_skip=frame_skip, args=args)
+        frames_per_second = games.render_fps
+
+        def draw(_: npt.NDArray[Any]) -> Pixels:
+            return _checked(name, games.render())
+
+        envs = games
     elif kind == PYTHON:
         from .python import PythonEnv
 
