@@ -204,6 +204,10 @@ def test_sampled_points_are_valid_canonical_and_seeded() -> None:
     assert np.array_equal(x, MIXED.sample(500, np.random.default_rng(3)))
 
 
+def test_a_sample_of_no_points_is_empty() -> None:
+    assert MIXED.sample(0, np.random.default_rng(0)).shape == (0, MIXED.num_dims)
+
+
 def test_rare_valid_points_are_found_or_the_known_one_is_returned() -> None:
     space = Space([Float("a", 0.0, 1.0), Float("b", 0.0, 1.0)], constraints=["a + b < 0.02"])
     x = space.sample(5, np.random.default_rng(0))

@@ -206,7 +206,7 @@ class Space:
         Where an equality among the constraints makes valid points rare, uniform points are moved onto it: one parameter
         takes the value that the others leave it. Where valid points are too rare, it returns fewer, but at least one.
         """
-        found: list[Array] = []
+        found = [np.empty((0, self.num_dims))]
         count, drawn, batch = 0, 0, max(num_points, 64)
         while count < num_points and drawn < _MAX_DRAWS:
             x = self.canonical(rng.random((batch, self.num_dims)))
