@@ -135,3 +135,11 @@ def test_constraints_on_text_compare_like_with_like() -> None:
         Space([Categorical("opt", ("adam", "muon"))], constraints=["opt < 3"])
     with pytest.raises(SpaceError, match="mixes text and numbers"):
         Space([Categorical("opt", ("adam", "muon"))], constraints=["opt + 'x' == 'adamx'"])
+
+
+def test_an_equality_of_a_number_and_a_text_is_no_crash() -> None:
+    with pytest.raises(SpaceError, match="'a == 'auto'' cannot be met"):
+        Space([Float("a", 0.0, 1.0)], constraints=["a == 'auto'"])
+    mixed = Space([Categorical("a", ("auto", 1, 2)), Integer("b", 1, 3)], constraints=["a == b"])
+    found = {mixed.key(mixed.from_unit(x)) for x in mixed.sample(200, np.random.default_rng(0))}
+    assert found == {((int, 1), 1), ((int, 2), 2)}

@@ -52,7 +52,7 @@ class _Result(NamedTuple):
 
 
 _Evaluate = Callable[[Values], _Result]
-# The names in an equality, and by how much its left side is larger than its right one.
+# The names in an equality, and by how much its left side is larger than its right one (NaN: one of them is text).
 Equality = tuple[list[str], Callable[[Values], NDArray[np.float64]]]
 
 
@@ -110,12 +110,19 @@ class Constraint:
             case ast.Compare(left=left, ops=ops, comparators=comparators):
                 pairs = zip(ops, (left, *comparators[:-1]), comparators, strict=True)
                 differences = [ast.BinOp(a, ast.Sub(), b) for op, a, b in pairs if isinstance(op, ast.Eq)]
-                return [(self._names_in(difference), self._value(difference)) for difference in differences]
+                return [(self._names_in(difference), self._difference(difference)) for difference in differences]
         return []
 
-    def _value(self, node: ast.expr) -> Callable[[Values], NDArray[np.float64]]:
+    def _difference(self, node: ast.expr) -> Callable[[Values], NDArray[np.float64]]:
         evaluate = self._compile(node)
-        return lambda values: _number(evaluate(values).value)
+
+        def difference(values: Values) -> NDArray[np.float64]:
+            try:
+                return _number(evaluate(values).value)
+            except (TypeError, ValueError):  # one side is text, and no number can be moved towards it
+                return np.asarray(np.nan)
+
+        return difference
 
     def _names_in(self, node: ast.AST) -> list[str]:
         """Returns the names in an expression that `_compile` accepts, in their order."""
