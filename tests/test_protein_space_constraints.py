@@ -143,3 +143,16 @@ def test_an_equality_of_a_number_and_a_text_is_no_crash() -> None:
     mixed = Space([Categorical("a", ("auto", 1, 2)), Integer("b", 1, 3)], constraints=["a == b"])
     found = {mixed.key(mixed.from_unit(x)) for x in mixed.sample(200, np.random.default_rng(0))}
     assert found == {((int, 1), 1), ((int, 2), 2)}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("train.lambda < 0.5", "'lambda' is a word of Python, so rename a parameter that is called so; use"),
+        ("a < ", r"does not parse \(invalid syntax\); use comparisons"),
+        ("a < 1" + "0" * 400, "has a number of more than 308 digits; shorten it"),
+    ],
+)
+def test_a_text_that_cannot_be_read_says_what_to_do(text: str, message: str) -> None:
+    with pytest.raises(SpaceError, match=message):
+        Constraint(text)
