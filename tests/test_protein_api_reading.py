@@ -19,7 +19,7 @@ from protein.engine.gp import single_thread
 from protein.ports import Store
 from protein.space import Space
 from protein.sweep import taking_up
-from protein.types import SweepRecord, TrialRecord, TrialState
+from protein.types import Observation, Params, SweepRecord, TrialRecord, TrialState
 from protein.view.scatter import scatter
 
 NUM_TRIALS = 2600
@@ -113,6 +113,15 @@ def test_the_sample_of_records_at_hand_is_that_of_the_store(
     )
     small = large[2][:500]
     assert sampled(small) == (small, None)
+
+
+def test_runs_of_a_config_are_read_together_in_whatever_order_its_params_are_named() -> None:
+    def observed(number: int, params: Params, score: float) -> Observation:
+        return Observation(params=params, state=TrialState.COMPLETE, score=score, cost_seconds=1.0, number=number)
+
+    trials = [observed(i, {"x": i, "y": 0}, float(i)) for i in range(2500)]
+    trials += [observed(2500, {"x": 2499, "y": 0}, -1.5), observed(2501, {"y": 0, "x": 2499}, -1.0)]
+    assert {2499, 2500, 2501} <= {trial.number for trial in sampled(trials)[0]}
 
 
 def test_the_outlook_of_a_sample_is_near_that_of_all_trials(
