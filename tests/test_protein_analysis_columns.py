@@ -31,6 +31,17 @@ def test_joined_columns_hold_the_values_of_both(one: list[Any], other: list[Any]
     assert joined([column_of(one), column_of(other)]).listed() == one + other
 
 
+def test_true_and_1_stay_what_they_are() -> None:
+    values: list[Any] = [1.0, "a", True, 1, None, False, 0]
+    assert [repr(value) for value in column_of(values).listed()] == [repr(value) for value in values]
+    mixed = column_of(values)
+    assert [mixed.code(value) for value in values if value is not None] == mixed.values[~mixed.missing].tolist()
+    assert mixed.code("b") == -1
+    for one, other in ((values, values[::-1]), ([True, False], [0, 1])):
+        found = joined([column_of(one), column_of(other)]).listed()
+        assert [repr(value) for value in found] == [repr(value) for value in [*one, *other]]
+
+
 @given(_VALUES, _VALUES, st.randoms(use_true_random=False))
 def test_replaced_values_stand_where_they_belong(old: list[Any], new: list[Any], random: Any) -> None:
     size = len(old) + len(new) + random.randint(0, 2)

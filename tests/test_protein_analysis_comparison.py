@@ -37,6 +37,14 @@ def figures(comparison: Comparison, side: int = 0) -> dict[str, float]:
     return {name: estimate.value for name, estimate in comparison.sides[side].figures.items()}
 
 
+def test_where_nothing_has_cost_anything_all_was_found_at_once() -> None:
+    one = sweep("one", Run(1.0, 0.0), Run(2.0, 0.0), Run(3.0, 0.0))
+    two = sweep("two", Run(1.0, 0.0), Run(1.0, 0.0), Run(2.0, 0.0))
+    found = compare([Side(label="one", sweeps=(one,)), Side(label="two", sweeps=(two,))])
+    for side in (0, 1):
+        assert figures(found, side)["area"] == figures(found, side)["best"] > 0.0
+
+
 def test_figures_of_two_sweeps_by_hand() -> None:
     # Medians with equal weight for each side: scores 0, 4, 10 of one, 2 and 8 of the other. The weights are
     # 1/3 each and 1/2 each: 0 (1/3), 2 (5/6), 4 (7/6): half of the total weight, 1, is reached at 4.

@@ -125,6 +125,9 @@ def test_a_curve_that_cannot_be_told() -> None:
         engine.should_stop(params, [(10, 1.0, math.nan)])
     with pytest.raises(SpaceError):
         engine.should_stop({"lr": 1e-3}, [(10, 1.0, 1.0)])
+    lower = Protein(make_space(), direction="minimize")
+    with pytest.raises(UsageError, match=r"score of a curve must be finite.*, got inf; give None"):
+        lower.should_stop(params, [(10, 1.0, math.inf)])
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import dataclasses
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
@@ -16,10 +17,11 @@ from protein.api.recommended import recommendation
 from protein.columns import DOT_FIELDS, dots
 from protein.engine import pareto, recommend
 from protein.engine.gp import single_thread
+from protein.engine.sample import choose
 from protein.ports import Store
 from protein.space import Space
 from protein.sweep import taking_up
-from protein.types import SweepRecord, TrialRecord, TrialState
+from protein.types import Observation, Params, SweepRecord, TrialRecord, TrialState
 from protein.view.scatter import scatter
 
 NUM_TRIALS = 2600
@@ -113,6 +115,29 @@ def test_the_sample_of_records_at_hand_is_that_of_the_store(
     )
     small = large[2][:500]
     assert sampled(small) == (small, None)
+
+
+def test_runs_of_a_config_are_read_together_in_whatever_order_its_params_are_named() -> None:
+    def observed(number: int, params: Params, score: float) -> Observation:
+        return Observation(params=params, state=TrialState.COMPLETE, score=score, cost_seconds=1.0, number=number)
+
+    trials = [observed(i, {"x": i, "y": 0}, float(i)) for i in range(2500)]
+    trials += [observed(2500, {"x": 2499, "y": 0}, -1.5), observed(2501, {"y": 0, "x": 2499}, -1.0)]
+    assert {2499, 2500, 2501} <= {trial.number for trial in sampled(trials)[0]}
+
+
+@pytest.mark.parametrize("factor", [1e-2, 1e3, 1e6])
+def test_the_stretches_of_cost_do_not_depend_on_how_long_trials_take(factor: float) -> None:
+    rng = np.random.default_rng(0)
+    cost, numbers, complete = np.exp(rng.uniform(0.0, 3.0, 5000)), np.arange(5000), np.ones(5000, dtype=bool)
+    score = rng.random(5000) + cost
+    _, needed = choose(numbers, score, cost, complete, 1.0)
+    assert choose(numbers, score, factor * cost, complete, 1.0)[1] == needed
+
+
+def test_a_sweep_without_complete_trials_has_a_sample() -> None:
+    none = np.empty(0)
+    assert choose(none.astype(np.int64), none, none, none.astype(bool), 0.0)[1] == []
 
 
 def test_the_outlook_of_a_sample_is_near_that_of_all_trials(

@@ -214,6 +214,8 @@ def test_a_cost_outside_of_the_laws_is_one_line(laws: Laws) -> None:
         laws.plan(1e-3)
     with pytest.raises(UsageError, match=r"^a cost must be a number of seconds, got nan$"):
         laws.plan(math.nan)
+    with pytest.raises(UsageError, match=r"^a cost must be a number, got str '8h'$"):
+        laws.plan("8h")  # type: ignore[arg-type]
 
 
 def test_two_trials_of_equal_score_have_laws_that_tell_nothing() -> None:

@@ -126,6 +126,15 @@ def test_the_score_model_predicts_and_fantasizes() -> None:
     assert (fantasized_sd[:3] < sd[:3]).all()
 
 
+def test_trials_that_run_have_shown_nothing_that_narrows_the_other_intervals() -> None:
+    x = SPACE.sample(10, np.random.default_rng(5))
+    model = ScoreModel.fit(SPACE, x, -((x[:, 0] - 0.5) ** 2))
+    running = np.repeat(x[:1], 64, axis=0)
+    [alone] = model.estimates(x[5:6], measured=True)
+    [beside] = model.fantasize(running).estimates(x[5:6], measured=True)
+    assert beside.high - beside.low == pytest.approx(alone.high - alone.low, rel=0.05)
+
+
 @pytest.mark.parametrize("num_runs", [8, 80])
 def test_intervals_of_few_runs_are_wider_than_their_posterior(num_runs: int) -> None:
     """The mode of the hyperparameters is taken for known: see `ScoreModel.estimates`. Points of one run are one."""

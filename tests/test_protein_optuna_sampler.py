@@ -319,6 +319,17 @@ def test_an_objective_gets_the_choices_of_its_own_study() -> None:
         assert set(seen) == {repr(one) for one in choices}
 
 
+def test_a_cost_parameter_below_0_counts_no_steps() -> None:
+    def reporting(trial: optuna.Trial) -> float:
+        score = trial.suggest_float("log_share", -3.0, 0.0) + trial.suggest_float("x", 0.0, 1.0)
+        trial.report(score, 1)
+        return score
+
+    study = optuna.create_study(direction="maximize", sampler=sampler(cost_parameter="log_share", cost_attribute=None))
+    study.optimize(reporting, n_trials=4)
+    assert len(study.trials) == 4
+
+
 def test_steps_stay_on_their_grid_and_in_proportion() -> None:
     distribution = optuna.distributions.IntDistribution(20, 100, step=10)
     assert [to_ours(distribution, value) for value in (20, 50, 100)] == [2, 5, 10]

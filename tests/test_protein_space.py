@@ -204,6 +204,10 @@ def test_sampled_points_are_valid_canonical_and_seeded() -> None:
     assert np.array_equal(x, MIXED.sample(500, np.random.default_rng(3)))
 
 
+def test_a_sample_of_no_points_is_empty() -> None:
+    assert MIXED.sample(0, np.random.default_rng(0)).shape == (0, MIXED.num_dims)
+
+
 def test_rare_valid_points_are_found_or_the_known_one_is_returned() -> None:
     space = Space([Float("a", 0.0, 1.0), Float("b", 0.0, 1.0)], constraints=["a + b < 0.02"])
     x = space.sample(5, np.random.default_rng(0))
@@ -275,6 +279,7 @@ def test_snap_clips_fills_and_repairs() -> None:
     ("params", "message"),
     [
         ({"train.learning_rat": 1e-3}, "did you mean 'train.learning_rate'"),
+        ({7: 1e-3}, "unknown parameter '7'; known: "),
         ({"train.learning_rate": 1.0}, r"1.0 is outside its range \[1e-05, 0.1\]"),
         ({"train.learning_rate": math.nan}, "outside its range"),
         ({"train.learning_rate": True}, "True is not a number"),
@@ -341,6 +346,8 @@ def test_a_missing_value_is_named() -> None:
         (lambda: Space([Float("a", 0.0, 1.0)], constraints="a > 2"), "must be a list of texts"),
         (lambda: Space([Float("a", 0.0, 1.0)], constraints=None), "must be a list of texts, got None"),  # type: ignore[arg-type]
         (lambda: Space([Float("a", 0.0, 1.0)], fixed={"b": [1]}), r"'b' is fixed to \[1\], which is no bool"),  # type: ignore[dict-item]
+        (lambda: Space([Float("a", 0.0, 1.0)], fixed=["b"]), r"fixed must map names to values, .* got \['b'\]"),  # type: ignore[arg-type]
+        (lambda: Space([Float("a", 0.0, 1.0)], fixed={"b": 10**400}), "'b' is fixed to a number of more than"),
         (lambda: Categorical("a", {"x", "y"}), "got a set; a sweep needs their order"),  # type: ignore[arg-type]
     ],
 )

@@ -135,3 +135,24 @@ def test_constraints_on_text_compare_like_with_like() -> None:
         Space([Categorical("opt", ("adam", "muon"))], constraints=["opt < 3"])
     with pytest.raises(SpaceError, match="mixes text and numbers"):
         Space([Categorical("opt", ("adam", "muon"))], constraints=["opt + 'x' == 'adamx'"])
+
+
+def test_an_equality_of_a_number_and_a_text_is_no_crash() -> None:
+    with pytest.raises(SpaceError, match="'a == 'auto'' cannot be met"):
+        Space([Float("a", 0.0, 1.0)], constraints=["a == 'auto'"])
+    mixed = Space([Categorical("a", ("auto", 1, 2)), Integer("b", 1, 3)], constraints=["a == b"])
+    found = {mixed.key(mixed.from_unit(x)) for x in mixed.sample(200, np.random.default_rng(0))}
+    assert found == {((int, 1), 1), ((int, 2), 2)}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("train.lambda < 0.5", "'lambda' is a word of Python, so rename a parameter that is called so; use"),
+        ("a < ", r"does not parse \(invalid syntax\); use comparisons"),
+        ("a < 1" + "0" * 400, "has a number of more than 308 digits; shorten it"),
+    ],
+)
+def test_a_text_that_cannot_be_read_says_what_to_do(text: str, message: str) -> None:
+    with pytest.raises(SpaceError, match=message):
+        Constraint(text)

@@ -73,6 +73,10 @@ class Column:
         """Returns the value of one row, None where it is missing."""
         return None if self.missing[row] else self._value(self.values[row])
 
+    def code(self, word: Value) -> int:
+        """Returns what stands for a word in `values` of a coded column; -1 where it is none of its words."""
+        return next((code for code, one in enumerate(self.words) if _typed(one) == _typed(word)), -1)
+
     def listed(self, rows: Indices | None = None) -> list[Value | None]:
         """Returns the values of some rows, in their order, or of all; None where one is missing."""
         values = self.values if rows is None else self.values[rows]
@@ -220,26 +224,32 @@ def _aligned(kind: Kind, columns: Sequence[Column]) -> list[Any]:
     if not kind.coded:
         return [*(column.values.astype(_DTYPES[kind]) for column in columns), ()]
     coded = [column if column.kind.coded else _coded(kind, column.listed(), column.missing) for column in columns]
-    words = _sorted({word: None for column in coded for word in column.words})
+    words = _sorted(word for column in coded for word in column.words)
     if all(column.words == words for column in coded):
         return [*(column.values for column in coded), words]
-    place = {word: code for code, word in enumerate(words)}
+    place = {_typed(word): code for code, word in enumerate(words)}
     arrays = []
     for column in coded:
-        table = np.array([place[word] for word in column.words] or [0], np.int32)
+        table = np.array([place[_typed(word)] for word in column.words] or [0], np.int32)
         arrays.append(table[np.where(column.missing, 0, column.values)])
     return [*arrays, words]
 
 
 def _coded(kind: Kind, values: Sequence[Any], missing: Mask) -> Column:
-    words = _sorted({value: None for value in values if value is not None})
-    place = {word: code for code, word in enumerate(words)}
-    codes = (0 if value is None else place[value] for value in values)
+    words = _sorted(value for value in values if value is not None)
+    place = {_typed(word): code for code, word in enumerate(words)}
+    codes = (0 if value is None else place[_typed(value)] for value in values)
     return Column(kind=kind, values=np.fromiter(codes, np.int32, len(values)), missing=missing, words=words)
 
 
 def _sorted(words: Iterable[Any]) -> tuple[Value, ...]:
-    return tuple(sorted(words, key=lambda word: (_TYPE_ORDER.get(type(word), 9), word)))
+    distinct = {_typed(word): word for word in words}.values()
+    return tuple(sorted(distinct, key=lambda word: (_TYPE_ORDER.get(type(word), 9), word, type(word).__name__)))
+
+
+def _typed(word: Any) -> tuple[type, Any]:
+    """Returns what tells a word from all others: True, 1 and 1.0 are equal, and are three different choices."""
+    return type(word), word
 
 
 def _number(word: Value) -> float:

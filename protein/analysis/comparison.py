@@ -287,11 +287,12 @@ def _figures(side: Side, env: Environment) -> Array:
 
 def _area(sweep: SweepResult, env: Environment) -> float:
     """Returns the mean of normalised b over the common budget: an exact sum over its steps."""
+    if env.common_seconds == 0.0:  # nothing has cost anything, so all was found at once
+        return float(env.normalised(sweep.best_at(np.zeros(1)))[0])
     inside = sweep.spent < env.common_seconds
     edges = np.concatenate([[0.0], sweep.spent[inside], [env.common_seconds]])
     values = env.normalised(np.concatenate([[-np.inf], sweep.best[inside]]))
-    total = float(edges[-1])
-    return float(np.sum(values * np.diff(edges))) / total if total > 0 else float(values[-1])
+    return float(np.sum(values * np.diff(edges))) / env.common_seconds
 
 
 def _draws(own: Array, rng: np.random.Generator, num_draws: int = _NUM_DRAWS) -> Array:

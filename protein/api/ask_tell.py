@@ -351,14 +351,16 @@ def _curve(
             raise UsageError(f"a point of a curve is (steps, cost_seconds, score), got {shown(point)}") from error
         if not math.isfinite(steps := number(steps, "steps of a curve")):
             raise UsageError(f"steps of a curve must be finite, got {steps}")
-        if score is not None and not is_score(score := stored_score(number(score, "score of a curve"), direction)):
+        if score is not None and not is_score(score := number(score, "score of a curve")):
             raise UsageError(
                 f"score of a curve must be finite and within {MAX_SCORE:g}, got {score};"
                 " give None where there is none yet"
             )
         try:
             point = Measurement(
-                steps=int(steps), elapsed_seconds=number(seconds, "cost_seconds of a curve"), score=score
+                steps=int(steps),
+                elapsed_seconds=number(seconds, "cost_seconds of a curve"),
+                score=stored_score(score, direction),
             )
         except ValueError as error:
             raise UsageError(str(error)) from error

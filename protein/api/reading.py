@@ -59,9 +59,9 @@ def sampled(trials: Sequence[Known], *, most: int = MAX_WHOLE) -> tuple[Sequence
     costs = (np.array(run_seconds), np.array(cost_seconds), np.array(excluded))
     sample, needed, noted = _choose(numbers, state, end, kind, scores, *costs)
     chosen = set(needed)
-    params = {tuple(trial.params.items()) for trial in trials if trial.number in chosen}
+    params = {frozenset(trial.params.items()) for trial in trials if trial.number in chosen}  # named in any order
     chosen.update(noted)
-    kept = [trial for trial in trials if trial.number in chosen or tuple(trial.params.items()) in params]
+    kept = [trial for trial in trials if trial.number in chosen or frozenset(trial.params.items()) in params]
     return kept, sample
 
 

@@ -46,6 +46,7 @@ from protein.engine.recommend import best, contenders
 from protein.errors import UsageError
 from protein.space import Categorical, Float, Integer, Parameter, Space
 from protein.types import Estimate, Observation, Params, ParamValue
+from protein.validate import number
 
 MIN_CONFIGS = 10  # that were trained to their end
 MIN_COST_RATIO = 3.0  # of the most expensive trial to the cheapest
@@ -155,7 +156,7 @@ class Laws:
         Raises:
             UsageError: the cost is not a number of seconds, or below `cheapest_seconds`.
         """
-        self._check(seconds)
+        seconds = self._checked(seconds)
         with single_thread():
             x = self._draws.at(self._model, seconds)
             steps = self._steps(x, seconds)
@@ -172,7 +173,7 @@ class Laws:
         Raises:
             UsageError: the cost is not a number of seconds, or below `cheapest_seconds`.
         """
-        values, index = self.values(seconds), self.space.cost_index
+        values, seconds, index = self.values(seconds), float(seconds), self.space.cost_index
         assert index is not None
         v = self._model.level(seconds)
         nearer = min(v, self._model.level(CHECKED_TIMES * self.largest_seconds))
@@ -224,14 +225,15 @@ class Laws:
         coordinates, factors = self._model.cost_coordinates(x_unit, math.log(seconds))
         return np.asarray(self.space.parameters[self.space.cost_index].decode(coordinates) * factors)
 
-    def _check(self, seconds: float) -> None:
-        if not math.isfinite(seconds):
+    def _checked(self, seconds: float) -> float:
+        if not math.isfinite(seconds := number(seconds, "a cost")):
             raise UsageError(f"a cost must be a number of seconds, got {seconds}")
         if seconds < self.cheapest_seconds * (1.0 - _ROUNDING):
             raise UsageError(
                 f"a cost of {seconds:.3g} s is below {self.cheapest_seconds:.3g} s, where the laws begin; ask for that"
                 " or more"
             )
+        return seconds
 
 
 def fit_laws(space: Space, observations: Sequence[Observation]) -> Laws:

@@ -64,7 +64,8 @@ def choose(
     whole = np.flatnonzero(complete)
     order = whole[np.argsort(-score[whole], kind="stable")]  # highest first
     log_cost = np.log(np.maximum(run_seconds[order], MIN_COST_SECONDS))
-    edges = np.linspace(log_cost.min(initial=0.0), log_cost.max(initial=0.0), _NUM_BINS + 1)[1:-1]
+    low, high = (float(log_cost.min()), float(log_cost.max())) if len(log_cost) else (0.0, 0.0)
+    edges = np.linspace(low, high, _NUM_BINS + 1)[1:-1]
     bins = np.digitize(log_cost, edges)
     kept = [order[np.flatnonzero(bins == i)[:_NUM_IN_BIN]] for i in range(_NUM_BINS)]
     front = whole[front_indices(score[whole], run_seconds[whole])]

@@ -109,6 +109,7 @@ class ScoreModel:
         center: mean of the trials on the cost parameter's coordinate, where the line crosses z = 0.
         measured_range: the lowest and the highest score.
         source: which of the source sweeps has trials in the process; None: none.
+        num_fantasies: trials in the process that have shown nothing yet (see `fantasize`).
     """
 
     space: Space
@@ -118,6 +119,7 @@ class ScoreModel:
     center: float
     measured_range: tuple[float, float]
     source: int | None = None
+    num_fantasies: int = 0
 
     @classmethod
     def fit(
@@ -223,7 +225,7 @@ class ScoreModel:
         _require_finite(mean, sd)
         mean = mean - _WINNERS_CURSE_SDS * sd if chosen else mean
         if isinstance(self.process, GaussianProcess):
-            sd = sd * (1.0 + _MODE_WIDENING / len(np.unique(self.process.runs)))
+            sd = sd * (1.0 + _MODE_WIDENING / (len(np.unique(self.process.runs)) - self.num_fantasies))
         spread = Z80 * np.sqrt(sd**2 + (self.noise_at(x_unit) if measured else 0.0))
         return [
             Estimate(value=self.score_at(m), low=self.score_at(m - s), high=self.score_at(m + s))
@@ -253,7 +255,8 @@ class ScoreModel:
         """
         features = model_inputs(self.space, x_unit, self.process)
         mean, _ = self.process.predict(features)
-        return dataclasses.replace(self, process=self.process.condition(features, mean))
+        process, num_fantasies = self.process.condition(features, mean), self.num_fantasies + len(x_unit)
+        return dataclasses.replace(self, process=process, num_fantasies=num_fantasies)
 
 
 def fit_score_model(

@@ -105,7 +105,7 @@ class Joint:
 
         A trial of 100 epochs may report after each epoch, or count batches. None where no trial shows it. Steps are
         taken to be counted from 0, which matters only where they are few. Without a cost parameter they stay as they
-        are.
+        are. A cost parameter of 0 or less, such as a logarithm, stands for no number of steps: then it is None, too.
         """
         name = self.space.cost_parameter
         if name is None:
@@ -116,7 +116,8 @@ class Joint:
             last = trial.last_step
             if trial.state is OptunaState.COMPLETE and params is not None and last is not None:
                 found.append(float(params[name]) / (last + 1))
-        return statistics.median(found) if found else None
+        unit = statistics.median(found) if found else None
+        return unit if unit is not None and unit > 0 else None
 
     def observations(
         self, trial: FrozenTrial, sign: float, cost_seconds: float, steps_per_report: float | None

@@ -13,6 +13,8 @@ their result is known, and so does a chain of comparisons.
 """
 
 import ast
+import keyword
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -41,6 +43,7 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.NotEq: lambda a, b: a != b,
 }
 _LANGUAGE = "use comparisons, and, or, not, + - * / // %, numbers, strings and parameter names"
+_WORDS = ("and", "or", "not", "True", "False")
 _MAX_CHARACTERS = 2000  # far above any constraint that a person writes; bounds the parser's work
 
 
@@ -52,7 +55,7 @@ class _Result(NamedTuple):
 
 
 _Evaluate = Callable[[Values], _Result]
-# The names in an equality, and by how much its left side is larger than its right one.
+# The names in an equality, and by how much its left side is larger than its right one (NaN: one of them is text).
 Equality = tuple[list[str], Callable[[Values], NDArray[np.float64]]]
 
 
@@ -78,7 +81,9 @@ class Constraint:
             self._evaluate = self._compile(tree.body)
             self.equalities = self._equalities(tree.body)
         except SyntaxError as error:
-            raise SpaceError(f"constraint '{text}' does not parse ({error.msg}); {_LANGUAGE}") from error
+            raise SpaceError(f"constraint '{text}' does not parse ({error.msg}); {_remedy(text)}") from error
+        except OverflowError as error:
+            raise SpaceError(f"constraint '{text[:60]}...' has a number of more than 308 digits; shorten it") from error
         except RecursionError as error:
             raise SpaceError(f"constraint '{text[:60]}...' is nested too deeply; split it") from error
         if not isinstance(tree.body, ast.Compare | ast.BoolOp | ast.UnaryOp | ast.Name | ast.Attribute):
@@ -110,12 +115,19 @@ class Constraint:
             case ast.Compare(left=left, ops=ops, comparators=comparators):
                 pairs = zip(ops, (left, *comparators[:-1]), comparators, strict=True)
                 differences = [ast.BinOp(a, ast.Sub(), b) for op, a, b in pairs if isinstance(op, ast.Eq)]
-                return [(self._names_in(difference), self._value(difference)) for difference in differences]
+                return [(self._names_in(difference), self._difference(difference)) for difference in differences]
         return []
 
-    def _value(self, node: ast.expr) -> Callable[[Values], NDArray[np.float64]]:
+    def _difference(self, node: ast.expr) -> Callable[[Values], NDArray[np.float64]]:
         evaluate = self._compile(node)
-        return lambda values: _number(evaluate(values).value)
+
+        def difference(values: Values) -> NDArray[np.float64]:
+            try:
+                return _number(evaluate(values).value)
+            except (TypeError, ValueError):  # one side is text, and no number can be moved towards it
+                return np.asarray(np.nan)
+
+        return difference
 
     def _names_in(self, node: ast.AST) -> list[str]:
         """Returns the names in an expression that `_compile` accepts, in their order."""
@@ -163,6 +175,14 @@ class Constraint:
         if isinstance(node, ast.Attribute):
             return f"{self._dotted(node.value)}.{node.attr}"
         raise SpaceError(f"constraint '{self.text}' uses '{ast.unparse(node)}', which is not allowed; {_LANGUAGE}")
+
+
+def _remedy(text: str) -> str:
+    """Returns what to do about a text that does not parse, perhaps because a parameter is called `lambda`."""
+    words = [word for word in re.findall(r"\w+", text) if keyword.iskeyword(word) and word not in _WORDS]
+    if words:
+        return f"'{words[0]}' is a word of Python, so rename a parameter that is called so; {_LANGUAGE}"
+    return _LANGUAGE
 
 
 def _truth(value: Any) -> NDArray[np.bool_]:

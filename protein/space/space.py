@@ -15,6 +15,7 @@ the params that `from_unit` returns, round trips are exact. Only numpy is import
 import contextlib
 import dataclasses
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -58,12 +59,7 @@ class Space:
         """Raises `SpaceError` on: no or duplicated parameters, an unknown name, constraints that no point satisfies."""
         self.parameters = _listed(parameters)
         self.names = tuple(parameter.name for parameter in self.parameters)
-        self.fixed: dict[str, ParamValue] = {name: plain(value) for name, value in (fixed or {}).items()}
-        for name, value in self.fixed.items():
-            if not isinstance(value, bool | int | float | str):
-                raise SpaceError(
-                    f"'{name}' is fixed to {value!r:.80}, which is no bool, number or text; give one of these"
-                )
+        self.fixed: dict[str, ParamValue] = _fixed({} if fixed is None else fixed)
         self._position = {name: i for i, name in enumerate(self.names)}
         if not self.parameters:
             raise SpaceError("the space has no parameters; give at least one value a range")
@@ -100,7 +96,7 @@ class Space:
     def parameter(self, name: str) -> Parameter:
         """Returns a parameter by name. Raises `SpaceError`, with the nearest name, when there is none."""
         if name not in self._position:
-            raise SpaceError(f"unknown parameter '{name}'{nearest(name, self.names)}")
+            raise SpaceError(f"unknown parameter '{name}'{nearest(str(name), self.names)}")
         return self.parameters[self._position[name]]
 
     def default(self) -> dict[str, ParamValue]:
@@ -206,7 +202,7 @@ class Space:
         Where an equality among the constraints makes valid points rare, uniform points are moved onto it: one parameter
         takes the value that the others leave it. Where valid points are too rare, it returns fewer, but at least one.
         """
-        found: list[Array] = []
+        found = [np.empty((0, self.num_dims))]
         count, drawn, batch = 0, 0, max(num_points, 64)
         while count < num_points and drawn < _MAX_DRAWS:
             x = self.canonical(rng.random((batch, self.num_dims)))
@@ -378,3 +374,15 @@ def _listed(parameters: Sequence[Parameter]) -> tuple[Parameter, ...]:
         if not isinstance(parameter, Parameter):
             raise SpaceError(f"a space is made of Float, Integer and Categorical, got {parameter!r:.80}")
     return listed
+
+
+def _fixed(given: Any) -> dict[str, ParamValue]:
+    if not isinstance(given, Mapping):
+        raise SpaceError(f"fixed must map names to values, as in {{'env.num_envs': 16}}, got {given!r:.80}")
+    fixed = {name: plain(value) for name, value in given.items()}
+    for name, value in fixed.items():
+        if not isinstance(value, bool | int | float | str):
+            raise SpaceError(f"'{name}' is fixed to {value!r:.80}, which is no bool, number or text; give one of these")
+        if isinstance(value, int) and abs(value) > sys.float_info.max:
+            raise SpaceError(f"'{name}' is fixed to a number of more than 308 digits; give a smaller one")
+    return fixed

@@ -297,8 +297,7 @@ def same_config(frame: Frame, record: TrialRecord) -> list[dict[str, Any]]:
         if column is None:
             return []
         if column.kind.coded:
-            code = column.words.index(value) if value in column.words else -1
-            same &= ~column.missing & (column.values == code)
+            same &= ~column.missing & (column.values == column.code(value))
         else:
             same &= ~column.missing & (column.values == value)
     rows = np.flatnonzero(same)[:MAX_LEGS]
