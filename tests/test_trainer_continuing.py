@@ -162,6 +162,8 @@ def test_only_a_checkpoint_of_the_same_shape_is_resumed(tmp_path: Path) -> None:
         go(small(env={"num_envs": 8}), resume=checkpoint)
     with pytest.raises(CheckpointError, match="shape"):
         go(small(policy={"hidden_size": 16}), resume=checkpoint)
+    with pytest.raises(CheckpointError, match=r"trained with policy\.activation relu, not tanh: use the same"):
+        go(small(policy={"activation": "tanh"}, train={"total_timesteps": 1024}), resume=checkpoint)
 
 
 def test_a_stop_before_the_first_step_still_leaves_a_checkpoint(tmp_path: Path) -> None:

@@ -126,3 +126,10 @@ def test_without_a_limit_of_time_the_schedule_ends_with_the_steps(monkeypatch: p
     course = make_course(True, clock, monkeypatch, max_seconds=0.0)
     make_steps(course, clock, 10, 1e6)
     assert course.done == 0.2 and course.rate_stays
+
+
+def test_a_last_step_beyond_the_end_still_has_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of 100 steps in one of 1,024 goes by its middle, too: at its end, the step size would be 0."""
+    course = make_course(False, [0.0], monkeypatch, decay_fraction=0.0)
+    assert course.progress(1024) == 0.5
+    assert not course.decay_is_next(1024), "without a decay the step size never falls"

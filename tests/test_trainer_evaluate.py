@@ -14,6 +14,7 @@ from protein.trainer.errors import CheckpointError, ConfigError, TrainerError
 from protein.trainer.evaluate import DRAIN_STEPS, envs_for, evaluate, play
 from protein.trainer.model import saved as policies
 from protein.trainer.model.policy import Policy
+from protein.trainer.watch import Player
 
 PONG = envs_c.spec("pong")
 
@@ -102,6 +103,18 @@ def test_bad_requests(saved: Path) -> None:
         evaluate(saved, env="pong", episodes=10, num_envs=4)
     with pytest.raises(ConfigError, match="cannot be shared evenly"):
         evaluate(saved, env="pong", episodes=0)
+
+
+@pytest.mark.parametrize("env", ["pong", "pang"])
+def test_arguments_of_its_own_environment_hide_no_wrong_one(env: str, tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.safetensors"
+    config = RunConfig.from_dict({"env": {"name": "gym:CartPole-v1", "args": {"sutton_barto_reward": True}}})
+    policies.write(path, config, PONG, steps=1, elapsed_seconds=0.0, score=None, tensors={})
+    told = "it was trained on 'gym:CartPole-v1', not on 'pong'" if env == "pong" else "did you mean 'pong'"
+    with pytest.raises(TrainerError, match=told):
+        evaluate(path, env=env)
+    with pytest.raises(TrainerError, match=told):
+        Player(path, env=env, episodes=1)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,24 @@ def test_a_signal_ends_all_in_order_with_one_checkpoint(tmp_path: Path) -> None:
     saved = checkpoints.read(tmp_path / "run" / checkpoints.FILE_NAME)
     assert saved.steps == events[-1]["steps"] > 0
     assert not any(process.is_running() for process in ranks.values())
+
+
+def test_ctrl_c_before_the_ranks_have_loaded_ends_all_in_order(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In a terminal it reaches the ranks, too, before they can listen to it."""
+    stop, events, start = threading.Event(), EventLog(), subprocess.Popen
+
+    def interrupted(*args: Any, **kwargs: Any) -> Any:
+        process = start(*args, **kwargs)
+        process.send_signal(signal.SIGINT)
+        stop.set()
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    result = launch(small(train={"total_timesteps": 10**9}), 2, directory=None, report=events.record, stop=stop)
+    assert result.interrupted and result.steps == 0
+    assert capfd.readouterr().err == ""
 
 
 def test_launches_that_cannot_be_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

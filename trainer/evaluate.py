@@ -77,14 +77,14 @@ def evaluate(
         raise ConfigError(f"{episodes} episodes cannot be shared evenly by {num_envs} environments: give a multiple")
     count, where = resolve_threads(threads), resolve_device(device)
     config = saved.config
-    num_envs = envs_for(episodes, num_envs, spec(env, config.env.args).agents_per_env)
+    num_envs = envs_for(episodes, num_envs, spec(env, saved.args_of(env)).agents_per_env)
     envs = make(
         env,
         num_envs,
         seed=seed,
         frame_skip=config.env.frame_skip,
         threads=env_threads(num_envs, count),
-        args=config.env.args,
+        args=saved.args_of(env),
     )
     with closing(envs), Arithmetic(where, count, config.train.precision) as arithmetic:
         policies.require_env(saved, checkpoint_path, envs.spec)

@@ -31,6 +31,7 @@ from .kinds import Config, read
 GRACE_SECONDS = 5.0  # from the first rank's failure until all are killed: time for rank 0 to report why
 MAX_PROCESSES = 1024
 POLL_SECONDS = 0.1
+SIGNALS = (signal.SIGINT, signal.SIGTERM)  # that end a run in order
 
 
 def under_torchrun() -> bool:
@@ -102,6 +103,21 @@ class _Ranks:
         self._reader = threading.Thread(target=self._read, daemon=True)
 
     def __enter__(self) -> "_Ranks":
+        # Ctrl-C reaches the ranks, too. They inherit the mask, so that a signal waits until they listen to it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        try:
+            self._start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for process in self._processes:
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):  # it died at once, which `run` reports
+                process.stdin.write(self._job)
+                process.stdin.flush()
+        self._reader.start()
+        return self
+
+    def _start(self) -> None:
         local = {"darwin": "lo0"}.get(sys.platform, "lo")  # else gloo looks up the machine's name, which may fail
         for rank in range(self._size):
             names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": self._size, "LOCAL_WORLD_SIZE": self._size}
@@ -113,13 +129,6 @@ class _Ranks:
                     env={"GLOO_SOCKET_IFNAME": local, **os.environ, **{k: str(v) for k, v in names.items()}},
                 )
             )
-        for process in self._processes:
-            assert process.stdin is not None
-            with contextlib.suppress(BrokenPipeError):  # it died at once, which `run` reports
-                process.stdin.write(self._job)
-                process.stdin.flush()
-        self._reader.start()
-        return self
 
     def __exit__(self, *_: object) -> None:
         for process in self._processes:
@@ -184,8 +193,9 @@ class _Ranks:
 def _rank() -> int:
     """Runs one rank; returns its exit code."""
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in SIGNALS:
         signal.signal(number, lambda *_: stop.set())
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # see `_Ranks`
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # see trainer/__main__.py
     job = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -47,7 +47,7 @@ class Player:
         saved = policies.read(checkpoint_path, prefix=policies.ACTING)
         self._config = saved.config
         self._envs, self._draw, self.decisions_per_second = make_visible(
-            env, seed=seed, frame_skip=saved.config.env.frame_skip, args=saved.config.env.args
+            env, seed=seed, frame_skip=saved.config.env.frame_skip, args=saved.args_of(env)
         )
         try:
             spec = self._envs.spec

@@ -186,9 +186,10 @@ class Course:
     def progress(self, size: int) -> float:
         """Returns the fraction of the run in the middle of the next step, of `size`, by which its schedules go.
 
-        Of the middle, so that neither a warm-up's first step nor a schedule's last one has size 0.
+        Of the middle, so that neither a warm-up's first step nor a schedule's last one has size 0. What the last step
+        has beyond the run's end does not count.
         """
-        progress = self._fraction(self.steps + 0.5 * size)
+        progress = self._fraction(self.steps + 0.5 * min(size, self._total_steps - self.steps))
         return max(progress, self._settings.warmup_fraction) if self._warmed_up else progress
 
     @property

@@ -13,11 +13,12 @@ def decay_is_next(settings: TrainSettings, total_steps: int, steps: int, *, next
         settings: of the run.
         total_steps: that it will make.
         steps: that are made.
-        next_size: steps of the batch that comes next.
+        next_size: steps of the batch that comes next; what the last one has beyond the run's end does not count.
         full_size: steps of every batch but the last one.
     """
     begins = (1 - settings.decay_fraction) * total_steps
-    return settings.lr_schedule == "wsd" and steps - 0.5 * full_size <= begins < steps + 0.5 * next_size
+    middle = steps + 0.5 * min(next_size, total_steps - steps)
+    return settings.lr_schedule == "wsd" and steps - 0.5 * full_size <= begins < middle
 
 
 def rate_stays(settings: TrainSettings, progress: float) -> bool:

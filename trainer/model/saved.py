@@ -9,6 +9,7 @@ overlap, the weights that collect) and `run/` (recent scores).
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -37,6 +38,10 @@ class SavedPolicy:
     def group(self, prefix: str) -> dict[str, torch.Tensor]:
         """Returns the tensors under `prefix/`, without the prefix."""
         return self.checkpoint.group(prefix)
+
+    def args_of(self, env: str) -> dict[str, Any]:
+        """Returns the arguments for an environment: those of the run are for its own alone, others get none."""
+        return self.config.env.args if env == self.config.env.name else {}
 
 
 def write(

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from ...envs_c import EnvSpec
-from ..config import RunConfig
+from ..config import PolicyConfig, RunConfig
 from ..errors import CheckpointError
 from ..machine import checkpoint as checkpoints
 from ..machine.checkpoint import Checkpoint
@@ -108,6 +108,7 @@ class TrainingState:
                 "use the same [env] settings"
             )
         checkpoints.load_weights_(self.policy, saved.group("policy"), path)
+        _require_same_policy(saved.config.policy, config.policy, path)
         scaling, train = saved.group("scaling"), config.train
         _require_same_treatment(scaling, config, path)
         try:
@@ -131,6 +132,17 @@ def _rollouts(saved: policies.SavedPolicy) -> list[str]:
     """Returns the names of the groups that hold each process's environments: `rollout`, `rollout1`, ..."""
     groups = {name.partition("/")[0] for name in saved.checkpoint.tensors}
     return sorted((group for group in groups if group.startswith("rollout")), key=lambda group: (len(group), group))
+
+
+def _require_same_policy(was: PolicyConfig, now: PolicyConfig, path: Path) -> None:
+    """Raises `CheckpointError` for another network: one of the same shapes may still be another, as with tanh."""
+    for field in dataclasses.fields(PolicyConfig):
+        one, other = getattr(was, field.name), getattr(now, field.name)
+        if one != other:
+            raise CheckpointError(
+                f"cannot resume {path}: it was trained with policy.{field.name} {one}, not {other}: "
+                "use the same [policy] settings"
+            )
 
 
 def _require_same_treatment(scaling: Mapping[str, torch.Tensor], config: RunConfig, path: Path) -> None:
