@@ -84,10 +84,12 @@ def parse_size(text: str, what: str) -> int:
         raise UsageError(f"{what} '{text}' is not a size; write it like 512MiB or 4GiB")
     unit = match["unit"].lower()
     base = 1000 if unit.endswith("b") and "i" not in unit else 1024
-    size = int(float(match["count"]) * base ** " kmgt".index(unit[0]) if unit != "b" else float(match["count"]))
+    size = float(match["count"]) * (base ** " kmgt".index(unit[0]) if unit != "b" else 1)
+    if not math.isfinite(size):
+        raise UsageError(f"{what} '{text:.20}...' is larger than any memory; write it like 512MiB or 4GiB")
     if size < 1:
         raise UsageError(f"{what} '{text}' must be more than 0; write it like 512MiB or 4GiB")
-    return size
+    return int(size)
 
 
 def format_size(size: float) -> str:

@@ -1,5 +1,7 @@
 """`protein sweep --command` from the command line, with real programs."""
 
+import contextlib
+import dataclasses
 import json
 import os
 import re
@@ -21,7 +23,7 @@ from protein.sweep.backends.command import CommandBackend
 from protein.sweep.launching import Launcher
 from protein.sweep.resuming import Place
 from protein.sweep.trials import SweepTrials
-from protein.types import TrialRecord, TrialState
+from protein.types import Outcome, Trial, TrialEnd, TrialRecord, TrialState
 
 PROGRAM = """
 import argparse, math
@@ -359,6 +361,24 @@ def test_a_sweep_that_a_process_runs_is_refused_and_not_called_resumed(capsys: p
     printed = capsys.readouterr()
     assert printed.err.startswith(f"error: sweep 'train' is being run by process {parent} on ")
     assert "resumed" not in printed.out
+
+
+def test_a_sweep_whose_process_runs_no_trial_now_is_refused_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """As while it is paused. A second process would wait beside it, and store why the sweep has ended."""
+    assert sweep() == 0
+    capsys.readouterr()
+    parent = rival_starts_a_trial()
+    with contextlib.closing(storage.open_store("sqlite:///runs/protein.db")) as store:
+        record = store.find_sweep("train")
+        assert record is not None
+        last = store.trials(record.id)[-1]
+        handle = Trial(**{field.name: getattr(last, field.name) for field in dataclasses.fields(Trial)})
+        store.finish_trial(handle, Outcome(end=TrialEnd.COMPLETE, reason="", score=0.5, cost_seconds=1.0, steps=10))
+        store.set_ended(record.id, "")
+    assert sweep(trials=5) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith(f"error: sweep 'train' is being run by process {parent} on ")
+    assert printed.out == ""
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])

@@ -23,6 +23,7 @@ from protein.api.moving import Moved
 from protein.api.sweep_folder import SweepFolder
 from protein.cli import clean, export, main
 from protein.errors import UsageError
+from protein.sweep.lease import owner_of
 from protein.types import CONTINUABLE, CONTINUABLE_SECONDS, Artifact, Direction, Outcome, TrialEnd
 
 READING = (
@@ -278,6 +279,23 @@ def test_a_sweep_that_runs_is_left_alone(with_files: Path, run: Run) -> None:
     store.interrupt_orphans(sweep.id - 1, ["host-ü:3:1.00", "host-ü:4:1.00"])
     assert "s: a process runs it, so its files are left alone" in run("clean --all")
     assert remaining(with_files) == before
+    store.close()
+
+
+def test_a_sweep_whose_process_has_no_trial_now_is_left_alone_too(with_files: Path, run: Run) -> None:
+    """As one that is paused: it would go on in the folder of its old name, or fail without its sweep."""
+    store = storage.open_store("runs/protein.db")
+    sweep = store.find_sweep("s")
+    assert sweep is not None
+    last = start(store, sweep, owner_of(os.getppid()), params={"lr": 0.9})
+    store.finish_trial(last, Outcome(end=TrialEnd.COMPLETE, reason="", score=0.5, cost_seconds=1.0, steps=10))
+    store.set_ended(sweep.id, "")
+    before = remaining(with_files)
+    for line in ("clean s", "rename s t", "rm s --yes"):
+        assert f"is being run by process {os.getppid()} on" in run.error(line)
+    assert remaining(with_files) == before
+    store.set_ended(sweep.id, "interrupted")
+    assert "is now 't'" in run("rename s t")
     store.close()
 
 

@@ -94,6 +94,14 @@ MISTAKES = [
     ("sweep --env", "flag '--env' needs a value; see protein sweep --help"),
     ("sweep --max_cost --env pong", "flag '--max_cost' needs a value; see protein sweep --help"),
     ("train --train.gamma", "flag '--train.gamma' needs a value; see protein train --help"),
+    (
+        "note pong --trial 3 --note -bad",
+        "flag '--note' needs a value; one that begins with a dash is written --note=-bad; see protein note --help",
+    ),
+    (
+        "best --under -o",
+        "flag '--under' needs a value; one that begins with a dash is written --under=-o; see protein best --help",
+    ),
     ("sweep --train.learning-rate abc", "--train.learning-rate 'abc' is not a number; give a number"),
     ("sweep --train.learning-rate nan", "--train.learning-rate 'nan' is not a number; give a number"),
     ("sweep --train.learning-rate None", "--train.learning-rate 'None' is not a number; give a number"),

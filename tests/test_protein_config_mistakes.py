@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from config_files import config_folder, load_with  # noqa: F401 (a fixture)
 
+from protein.config.layers import read_config_file
 from protein.config.resolve import load, make_space
 from protein.errors import ConfigError, SpaceError
 
@@ -96,6 +97,13 @@ def test_a_mistake_in_a_file_is_one_line_with_file_and_key(folder: Path, text: s
     with pytest.raises(ConfigError) as caught:
         make_space(load_with(folder, text))
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(("name", "text"), [("own.toml", "[train]\r\ngamma = 0.5\r\n"), ("own.json", '{"train": {}}')])
+def test_a_file_of_an_editor_on_windows_is_read(tmp_path: Path, name: str, text: str) -> None:
+    """It begins with a mark of its encoding, and its lines end with two characters."""
+    (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + text.encode())
+    assert read_config_file(tmp_path / name).keys() == {"train"}
 
 
 def test_unreadable_files_are_named(folder: Path) -> None:

@@ -108,6 +108,20 @@ def test_our_own_form(tmp_path: Path) -> None:
     assert (given.command, given.warnings) == (None, ())
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("s.toml", "[space]\r\nlr = { min = 1, max = 9 }"),
+        ("s.ini", "[sweep.lr]\r\nmin = 1\r\nmax = 9\r\n"),
+        ("s.yaml", "parameters:\r\n  lr: {min: 1, max: 9}\r\n"),
+    ],
+)
+def test_a_file_of_an_editor_on_windows_is_read(tmp_path: Path, name: str, text: str) -> None:
+    """It begins with a mark of its encoding, and its lines end with two characters."""
+    (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + text.encode())
+    assert list(read(tmp_path / name).space.names) == ["lr"]
+
+
 def test_a_file_of_ranges_alone_needs_no_table_of_the_space(tmp_path: Path) -> None:
     ranges = "[lr]\nmin = 1e-5\nmax = 1e-1\nscale = 'log'\n[train]\nseed = 3\nsteps = { min = 10, max = 1000 }"
     given = read(file(tmp_path, "space.toml", f"cost_parameter = 'train.steps'\n{ranges}"))

@@ -36,7 +36,13 @@ def test_the_present_minute_is_tomorrows() -> None:
     assert timedelta(hours=22) < moment - NOW <= timedelta(hours=26)
 
 
-@pytest.mark.parametrize("given", ["", "8", "25:00", "08:00 tomorrow", "2026-11-24", "2026-13-01T00:00", "now"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        *("", "8", "25:00", "08:00 tomorrow", "2026-11-24", "2026-13-01T00:00", "now"),
+        "0001-01-01T00:00+14:00",  # in the year 0 here
+    ],
+)
 def test_what_is_no_time_is_one_line(given: str) -> None:
     with pytest.raises(UsageError, match=r"--until .* is no time; use a time as in 08:00"):
         until.parse(given, "--until", NOW)

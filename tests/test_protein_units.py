@@ -114,6 +114,11 @@ def test_a_size_of_nothing_is_refused() -> None:
         parse_size("0.1B", "--max-trial-memory")
 
 
+def test_a_size_without_end_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"^--max-trial-memory '9{20}\.\.\.' is larger than any memory; write it"):
+        parse_size(400 * "9" + "B", "--max-trial-memory")
+
+
 def test_sizes_are_shown_in_the_unit_that_fits() -> None:
     assert [format_size(size) for size in (512, 4 << 30, 1536, 5 << 50)] == ["512 B", "4 GiB", "1.5 KiB", "5120 TiB"]
 

@@ -273,7 +273,7 @@ class Sweep:
             if self._named:
                 raise
             raise UsageError(f"{error}; no name was given: choose one with name=") from error
-        refuse_beside(sweep, store.live_trials(sweep.id).values())
+        refuse_beside(store, sweep)
         return sweep, created
 
     def _spec(self, store: Store, train: Train) -> SweepSpec:

@@ -10,6 +10,7 @@ from protein.api import stores, sweep_files
 from protein.api.definition import check_name
 from protein.errors import StoreError, UsageError
 from protein.storage.transfer import Item, StoredSweep
+from protein.sweep.alive import resting_owner
 from protein.sweep.lease import dead_owners
 from protein.types import Machine, Request, SweepRecord
 
@@ -167,11 +168,14 @@ def _summed(store: "WholeStore", sweep: SweepRecord) -> tuple[object, ...]:
 
 
 def require_idle(store: "WholeStore", sweep: SweepRecord, done: str) -> None:
-    """Raises `UsageError` where a process runs a sweep, which cannot be `done` (in a word) then."""
-    running = store.live_trials(sweep.id)
-    gone = set(dead_owners(running.values()))
-    if live := [number for number, owner in running.items() if owner not in gone]:
-        owner = running[live[0]][:80]
+    """Raises `UsageError` where a process runs a sweep, which cannot be `done` (in a word) then.
+
+    None of its trials need run now: a process that is paused, or between two trials, goes on by the sweep's old name.
+    """
+    owners = store.live_trials(sweep.id).values()
+    gone = set(dead_owners(owners))
+    live = [owner for owner in owners if owner not in gone] or [resting_owner(store, sweep)]
+    if owner := live[0][:80]:
         parts = owner.rsplit(":", 2)  # host, process, and what is unique
         who = f"process {parts[1]} on {parts[0]}" if len(parts) == 3 else owner
         raise UsageError(

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import io
 import itertools
+import shlex
 import sys
 import typing
 from collections.abc import Mapping, Sequence
@@ -251,6 +252,8 @@ def _missing(words: Sequence[str], kind: type) -> str:
     """Returns what tyro has refused: a flag without its value, as other mistakes are found before."""
     known = _flags(kind)
     for word, after in itertools.zip_longest(words, words[1:], fillvalue="--"):
-        if after.startswith("--") and word.replace("_", "-") in known:
-            return f"flag '{word}' needs a value"
+        if after.startswith("-") and word.replace("_", "-") in known:
+            is_flag = after == "--" or after.partition("=")[0].replace("_", "-") in known
+            meant = "" if is_flag else f"; one that begins with a dash is written {word}={shlex.quote(after):.80}"
+            return f"flag '{word}' needs a value{meant}"
     return "the command line cannot be read"

@@ -151,7 +151,7 @@ def _created_or_resumed(store: Store, plan: Plan) -> tuple[SweepRecord, bool]:
     sweep, created = create_or_resume(
         store, plan.spec, plan.budget_seconds, accept_changes=plan.arguments.accept_changes
     )
-    refuse_beside(sweep, store.live_trials(sweep.id).values())
+    refuse_beside(store, sweep)
     return sweep, created
 
 

@@ -166,7 +166,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
     import tomllib  # a tenth of the time of the help, which does not need it
 
     try:
-        content = path.read_text(encoding="utf-8")
+        content = path.read_text(encoding="utf-8-sig")  # editors on Windows begin a file with a mark
         found = json.loads(content) if is_json(path) else tomllib.loads(content)
     except FileNotFoundError:
         raise ConfigError(f"{source}: no such config file; check the path") from None

@@ -20,7 +20,7 @@ def read(path: Path) -> SpaceFile:
 
     source = f"--space {display_path(path)}"
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # editors on Windows begin a file with a mark
     except FileNotFoundError:
         raise UsageError(f"{source}: no such file; check the path") from None
     except OSError as error:

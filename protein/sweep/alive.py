@@ -8,7 +8,7 @@ import dataclasses
 from enum import StrEnum
 
 from protein.ports import Store
-from protein.sweep.lease import dead_owners, is_local
+from protein.sweep.lease import current_owner, dead_owners, is_local
 from protein.types import IMPORTED, SweepRecord
 
 
@@ -55,13 +55,36 @@ def alive(store: Store, sweep: SweepRecord) -> Alive:
         return Alive(Life.RUNS, (here or holding)[0])
     if sweep.ended or sweep.spec.method == IMPORTED:
         return Alive(Life.ENDED)
-    if not owners:  # it may be between two trials, or paused: its last trial names its process
+    if not owners:
         number = sum(known.ends.values()) - 1
         if number < 0:
             return Alive(Life.NONE)
-        owners = [trial.owner for trial in store.trials(sweep.id, curves=False, numbers=[number]) if trial.owner]
-        if owners and is_local(owners[0]) and not dead_owners(owners):
+        owners = _last_owner(store, sweep, number)
+        if owners and _lives(owners[0]):
             return Alive(Life.RUNS, owners[0])
     elif gone:
         return Alive(Life.GONE, gone[0])
     return Alive(Life.UNKNOWN, owners[0] if owners else "")
+
+
+def resting_owner(store: Store, sweep: SweepRecord) -> str:
+    """Returns the process of this machine that runs a sweep without running a trial of it now; "": there is none.
+
+    It is between two trials, or paused. A process that called `Sweep.run` and is this one does not count.
+    """
+    known = store.summaries([sweep.id])[sweep.id]
+    number = sum(known.ends.values()) - 1
+    if sweep.ended or sweep.spec.method == IMPORTED or known.running or number < 0:
+        return ""
+    owners = _last_owner(store, sweep, number)
+    return owners[0] if owners and owners[0] != current_owner() and _lives(owners[0]) else ""
+
+
+def _last_owner(store: Store, sweep: SweepRecord, number: int) -> list[str]:
+    """Returns the owner of a sweep's last trial, if it has one: it names the process also where no trial runs now."""
+    return [trial.owner for trial in store.trials(sweep.id, curves=False, numbers=[number]) if trial.owner]
+
+
+def _lives(owner: str) -> bool:
+    """Whether an owner is a process of this machine that runs."""
+    return is_local(owner) and not dead_owners([owner])

@@ -4,11 +4,12 @@ Who owns the running trials tells whether it does (`protein.sweep.lease`). Two p
 the same trials twice, so the second one is refused.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 from protein.errors import UsageError
 from protein.ports import Store
 from protein.sweep import resuming, taking_up
+from protein.sweep.alive import resting_owner
 from protein.sweep.lease import LEASE_SECONDS, current_owner, dead_owners, is_local, living_owners
 from protein.sweep.store_calls import StoreCalls
 from protein.types import SweepRecord, TrialEnd, TrialRecord, TrialState
@@ -48,10 +49,12 @@ def take_over(
     return {trial.number: trial for trial in trials}
 
 
-def refuse_beside(sweep: SweepRecord, owners: Collection[str]) -> None:
-    """Raises `UsageError` where one of these owners of running trials, whose lease has not ended, still runs."""
+def refuse_beside(store: Store, sweep: SweepRecord) -> None:
+    """Raises `UsageError` where another process runs a sweep: one that runs a trial, is between two, or is paused."""
+    owners = store.live_trials(sweep.id).values()
     gone = dead_owners(owners)
-    _refuse(sweep, [owner for owner in owners if owner not in gone and owner != current_owner()])
+    found = [owner for owner in owners if owner not in gone and owner != current_owner()]
+    _refuse(sweep, found or [owner for owner in [resting_owner(store, sweep)] if owner])
 
 
 def being_run(sweep: SweepRecord, owner: str) -> str:

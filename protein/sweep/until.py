@@ -31,9 +31,9 @@ def parse(text: str, flag: str, now: datetime) -> datetime:
         moment = datetime.fromisoformat(words)
         if ":" not in words:
             raise ValueError
+        moment = moment.astimezone()  # not every time zone has the first and the last day of all years
     except (ValueError, OverflowError):
         raise UsageError(f"{flag} {text!r:.80} is no time; {forms}") from None
-    moment = moment.astimezone()
     if moment <= now:
         raise UsageError(f"{flag} {text} has passed: now it is {now:%Y-%m-%dT%H:%M}; {forms}")
     return moment
