@@ -29,4 +29,4 @@ class Batch:
         rows = np.empty((self.envs.num_agents, spec.action_components), dtype)
         rows[:] = np.reshape(actions, (-1, 1)) if spec.action_components == 1 else actions
         self.finals[:] = self.nothing
-        self.envs.step(rows, self.observations, self.rewards, *self.ends, self.finals)
+        self.envs.step(rows, self.observations, self.rewards, self.terminals, self.truncations, self.finals)

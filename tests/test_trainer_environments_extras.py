@@ -13,6 +13,7 @@ MISSING = {
     "gym:ALE/Pong-v5": ("ale_py", "atari"),
     "gym:MiniGrid-Empty-8x8-v0": ("minigrid", "minigrid"),
     "pettingzoo:mpe2.simple_spread_v3": ("mpe2", "pettingzoo"),
+    "procgen:coinrun": ("procgen", "procgen"),
 }
 
 

@@ -15,7 +15,7 @@ spaces = pytest.importorskip("gymnasium").spaces
 def turn_taking() -> Any:
     """Agents that take turns: agent k ends after k + 2 rounds, and every turn rewards whoever acts next."""
 
-    class Turns(pettingzoo.AECEnv):  # type: ignore[misc]
+    class Turns(pettingzoo.AECEnv):  # type: ignore[misc, name-defined]
         metadata: ClassVar = {"name": "turns", "is_parallelizable": True}
         render_mode = None
 
@@ -88,7 +88,7 @@ def test_steps_without_detours_are_those_of_pettingzoo() -> None:
 
 
 def test_wrappers_that_do_more_than_check_are_not_left_out() -> None:
-    class Doubled(pettingzoo.utils.wrappers.AssertOutOfBoundsWrapper):  # type: ignore[misc]
+    class Doubled(pettingzoo.utils.wrappers.AssertOutOfBoundsWrapper):  # type: ignore[misc, name-defined]
         def step(self, action: Any) -> None:
             super().step(None if action is None else 2 * action)
 
