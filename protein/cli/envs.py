@@ -17,8 +17,9 @@ def run(command: Command) -> int:
     console.print(tables.envs(specs, console.width))
     console.print(
         "\nalso gym:ID, any environment of Gymnasium, Atari's among them, pettingzoo:MODULE, a parallel one of"
-        " PettingZoo, procgen:GAME, one of Procgen's, and python:MODULE:NAME, one of your own: docs/environments.md\ntext/python is no environment:"
-        " with it, protein train and sweep make a language model of the source text of Python's standard library",
+        " PettingZoo, procgen:GAME, one of Procgen's, and python:MODULE:NAME, one of your own: docs/environments.md\n"
+        "text/python is no environment: with it, protein train and sweep make a language model of the source text of"
+        " Python's standard library",
         soft_wrap=True,
     )
     return 0
