@@ -187,8 +187,8 @@ def test_every_range_holds_its_value_and_has_a_reason_above_it(file: Path) -> No
     config = kinds.load(file)
     config.validate()
     if isinstance(config, RunConfig):
-        # Gymnasium's have one agent, and the packages of some may be missing here.
-        agents = 1 if config.env.name.startswith("gym:") else spec(config.env.name).agents_per_env
+        # Gymnasium's and Procgen's have one agent, and the packages of some may be missing here.
+        agents = 1 if config.env.name.startswith(("gym:", "procgen:")) else spec(config.env.name).agents_per_env
         check_batch(config, agents, has_memory=config.policy.recurrence != "none")
     lines = file.read_text().splitlines()
     for section, values in tomllib.loads(file.read_text()).items():
