@@ -12,7 +12,6 @@ Source: Machado et al. 2018, "Revisiting the Arcade Learning Environment", secti
 control through deep reinforcement learning", methods.
 """
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,7 +24,7 @@ from ale_py.vector_env import AtariVectorEnv
 from ...envs_c import EnvSpec
 from ..errors import ConfigError
 from . import arguments
-from .base import CountedEnv, Rows
+from .base import CountedEnv, Rows, picture_game
 from .instances import instance_seed
 
 FRAMES, SIDE, SKIP = 4, 84, 4
@@ -132,19 +131,8 @@ def describe(name: str, args: Mapping[str, Any]) -> EnvSpec:
     space: Any = vector.single_action_space
     choices = int(space.n)
     vector.close()
-    return EnvSpec(
-        name=name,
-        description=f"{name.partition(':')[2]} of the Arcade Learning Environment",
-        observation_size=math.prod(_SHAPE),
-        observation_shape=_SHAPE,
-        observation_dtype="uint8",
-        action_sizes=(choices,),
-        continuous_actions=0,
-        agents_per_env=1,
-        score_range=(-math.inf, math.inf),
-        solved_score=math.inf,
-        max_episode_steps=int(options["max_num_frames_per_episode"]),
-    )
+    title = f"{name.partition(':')[2]} of the Arcade Learning Environment"
+    return picture_game(name, title, _SHAPE, choices, int(options["max_num_frames_per_episode"]))
 
 
 def _options(name: str, args: Mapping[str, Any]) -> dict[str, Any]:

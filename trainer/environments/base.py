@@ -8,6 +8,7 @@ own. It checks the arrays, counts episodes, and keeps what a resumed run begins 
 import abc
 import contextlib
 import json
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +31,25 @@ class Rows(NamedTuple):
         """Returns views of some rows."""
         observations, rewards, terminals, truncations, finals = self
         return Rows(observations[rows], rewards[rows], terminals[rows], truncations[rows], finals[rows])
+
+
+def picture_game(
+    name: str, description: str, shape: tuple[int, int, int], choices: int, most_steps: int = 0
+) -> EnvSpec:
+    """Returns the description of a game of one agent that shows bytes, `shape`, and takes one of `choices` actions."""
+    return EnvSpec(
+        name=name,
+        description=description,
+        observation_size=math.prod(shape),
+        observation_shape=shape,
+        observation_dtype="uint8",
+        action_sizes=(choices,),
+        continuous_actions=0,
+        agents_per_env=1,
+        score_range=(-math.inf, math.inf),
+        solved_score=math.inf,
+        max_episode_steps=most_steps,
+    )
 
 
 class CountedEnv(abc.ABC):

@@ -17,7 +17,6 @@ import contextlib
 import io
 import itertools
 import json
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,7 +28,7 @@ from protein.spelling import nearest
 from ...envs_c import EnvSpec
 from ..errors import ConfigError
 from . import arguments
-from .base import CountedEnv, Rows
+from .base import CountedEnv, Rows, picture_game
 from .instances import instance_seed
 
 PREFIX = "procgen:"
@@ -155,19 +154,7 @@ def describe(name: str, args: Mapping[str, Any]) -> EnvSpec:
         if key in _WHOLE and mode == "exploration":
             raise ConfigError(f"env.args.{key} of '{name}' is fixed in the mode \"exploration\": remove it")
         _check_value(name, key, value)
-    return EnvSpec(
-        name=name,
-        description=f"{game} of Procgen",
-        observation_size=math.prod(_SHAPE),
-        observation_shape=_SHAPE,
-        observation_dtype="uint8",
-        action_sizes=(_ACTIONS,),
-        continuous_actions=0,
-        agents_per_env=1,
-        score_range=(-math.inf, math.inf),
-        solved_score=math.inf,
-        max_episode_steps=0,
-    )
+    return picture_game(name, f"{game} of Procgen", _SHAPE, _ACTIONS)
 
 
 def _takes(
