@@ -106,7 +106,9 @@ def test_an_imported_sweep_of_a_function_is_resumed(tmp_path: Path, monkeypatch:
     space = protein.Space([protein.Float("x", 0.0, 1.0)])
 
     def train(params: Any, report: Any) -> float:
-        return -abs(float(params["x"]) - 0.3)
+        score = -abs(float(params["x"]) - 0.3)
+        report(1, score, cost_seconds=1.0)  # on a busy machine the clock would lead the two sweeps apart
+        return score
 
     def sweep(trials: int, store: str) -> list[Any]:
         protein.Sweep(space, max_trials=trials, name="mine", store=store, seed=3, quiet=True).run(train)
