@@ -25,7 +25,12 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+SLOW = ("front.pdf", "pareto.png")  # written as front.png is
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in COMMANDS]
+)
 def test_a_full_disk_leaves_the_old_file_and_no_part_of_a_new_one(filled: Path, run: Run, name: str) -> None:
     if name.endswith(".parquet"):
         pytest.importorskip("pyarrow")

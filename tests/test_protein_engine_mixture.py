@@ -50,7 +50,9 @@ def test_the_information_is_the_trace_over_the_derivatives_of_the_covariance(noi
     assert objective.information(theta) == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
-@pytest.mark.parametrize("noise", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize(
+    "noise", [pytest.param(0.0, marks=pytest.mark.slow), 0.3, pytest.param(1.0, marks=pytest.mark.slow)]
+)
 def test_it_is_near_the_integral_over_all_hyperparameters(noise: float) -> None:
     x, y = data(9, 1, noise)
     y = (y - y.mean()) / y.std()

@@ -85,6 +85,7 @@ def test_facts_are_plain_and_complete() -> None:
     assert HERE["torch"]
 
 
+@pytest.mark.slow
 def test_a_real_calibration_is_stored_and_found_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibration, "MAX_SECONDS", 0.01)  # two rounds
     monkeypatch.setattr(calibration, "NOTABLE_SPREAD", -1.0)

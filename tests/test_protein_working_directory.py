@@ -11,7 +11,7 @@ NAMES = ("configs", "envs_c", "storage", "trainer")
 TRAP = "raise RuntimeError('imported from the working directory')\n"
 
 
-@pytest.mark.parametrize("form", ["file", "folder"])
+@pytest.mark.parametrize("form", ["file", pytest.param("folder", marks=pytest.mark.slow)])
 def test_own_modules_break_nothing(form: str, tmp_path: Path) -> None:
     for name in NAMES:
         (tmp_path / name).mkdir()

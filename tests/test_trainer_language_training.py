@@ -176,7 +176,7 @@ def test_accumulated_gradients_are_those_of_the_large_batch(micro_batch: int, da
         torch.testing.assert_close(one[name], tensor, rtol=1e-3, atol=2e-6)
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("optimizer", [pytest.param("adamw", marks=pytest.mark.slow), "muon"])
 def test_two_processes_are_one_to_rounding(optimizer: str, data: Path, tmp_path: Path) -> None:
     train = {"optimizer": optimizer, "learning_rate": 0.002, "adam_eps": 1e-3, "micro_batch": 2}
     config = small(data, steps=8, train=train)
