@@ -99,4 +99,4 @@ def test_doctor_notes_a_store_in_which_no_sweep_can_run(
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and real(path, mode))
     [check] = [check for check in run.json("doctor --json") if check["name"] == "store"]
     assert check["state"] == "note"
-    assert "1 sweeps; it can only be read here: to sweep, get permission to write it" in check["detail"]
+    assert "1 sweep; it can only be read here: to sweep, get permission to write it" in check["detail"]

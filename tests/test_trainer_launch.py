@@ -39,8 +39,15 @@ def ranks_of(parent: int) -> dict[int, psutil.Process]:
     return {int(names["RANK"]): child for child, names in children.items() if "RANK" in names}
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_is_killed_ends_all_with_one_reason(rank: int) -> None:
+@pytest.mark.parametrize(
+    ("rank", "number", "said"),
+    [
+        (0, signal.SIGKILL, r"SIGKILL \(out of memory\?\): "),
+        (1, signal.SIGKILL, r"SIGKILL \(out of memory\?\): "),
+        (1, signal.SIGRTMIN + 6, r"signal \d+: "),
+    ],
+)
+def test_a_rank_that_is_killed_ends_all_with_one_reason(rank: int, number: int, said: str) -> None:
     events = EventLog()
     ranks: dict[int, psutil.Process] = {}
 
@@ -48,9 +55,9 @@ def test_a_rank_that_is_killed_ends_all_with_one_reason(rank: int) -> None:
         events.record(event)
         if event["event"] == "start":
             ranks.update(ranks_of(os.getpid()))
-            ranks[rank].kill()
+            ranks[rank].send_signal(number)
 
-    with pytest.raises(LostProcessError, match=rf"^process {rank} of 2 was killed by SIGKILL \(out of memory\?\)"):
+    with pytest.raises(LostProcessError, match=rf"^process {rank} of 2 was killed by {said}"):
         launch(small(train={"total_timesteps": 10**9}), 2, directory=None, report=report)
     assert [(event["event"], event.get("reason")) for event in events] == [("start", None), ("failed", "process")]
     assert len(ranks) == 2 and not any(process.is_running() for process in ranks.values())

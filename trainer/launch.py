@@ -178,16 +178,24 @@ class _Ranks:
             return final
         # A rank that was killed is the cause; the others failed because of it.
         rank, code = min(failures.items(), key=lambda item: (item[1] > 0, item[0]), default=(0, 0))
-        how = f"was killed by {signal.Signals(-code).name} (out of memory?)" if code < 0 else f"ended with code {code}"
-        return failed(
-            LostProcessError.reason, f"process {rank} of {self._size} {how}: start the run again", steps, seconds
-        )
+        reason = f"process {rank} of {self._size} {_ending(code)}: start the run again"
+        return failed(LostProcessError.reason, reason, steps, seconds)
 
     def _read(self) -> None:
         stream = self._processes[0].stdout
         assert stream is not None
         for line in stream:
             self._lines.put(line)
+
+
+def _ending(code: int) -> str:
+    """Returns in words how a process ended that has this exit code."""
+    if code >= 0:
+        return f"ended with code {code}"
+    if -code == signal.SIGKILL:
+        return "was killed by SIGKILL (out of memory?)"
+    names = {int(known): known.name for known in signal.Signals}
+    return f"was killed by {names.get(-code, f'signal {-code}')}"  # a real-time signal has no name
 
 
 def _rank() -> int:

@@ -239,7 +239,8 @@ def _store(store_url: str) -> Check:
     path = stores.file(store_url)
     if path is None or path.exists():
         with stores.opened(store_url) as store:
-            detail = f"{hidden(store_url)}: {len(store.list_sweeps())} sweeps"
+            number = len(store.list_sweeps())
+            detail = f"{hidden(store_url)}: {number} sweep{'' if number == 1 else 's'}"
         if path is not None and not all(os.access(place, os.W_OK) for place in (path, path.resolve().parent)):
             detail += "; it can only be read here: to sweep, get permission to write it and its folder, or name another"
             return Check(name="store", state="note", detail=f"{detail} with --store")
