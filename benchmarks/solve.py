@@ -13,13 +13,13 @@ and their runs here have seeds 5 to 9 (Hopper's 6 to 10: seed 5 helped to choose
 
 import argparse
 import json
-import math
 import statistics
 import sys
 from typing import Any
 
 import machine
 import measured_run
+from curves import draw
 from goals import goal
 
 # Environments, and the seeds that each is run with.
@@ -41,31 +41,6 @@ SEEDS = {
     "gym:MiniGrid-DoorKey-8x8-v0": range(5, 10),
     "pettingzoo:mpe2.simple_spread_v3": range(5, 10),
 }
-
-
-def draw(runs: list[dict[str, Any]]) -> None:
-    """Draws score against seconds, one panel an environment, one line a seed, the threshold dashed."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    names = list(dict.fromkeys(run["environment"] for run in runs))
-    columns = min(4, len(names))
-    rows = math.ceil(len(names) / columns)
-    figure, axes = pyplot.subplots(rows, columns, figsize=(3.2 * columns, 2.6 * rows), squeeze=False)
-    for panel, name in zip(axes.flat, names, strict=False):
-        for run in (run for run in runs if run["environment"] == name):
-            panel.plot([p[1] for p in run["curve"]], [p[2] for p in run["curve"]], color="#0072b2", alpha=0.6, lw=1)
-        panel.axhline(run["target"], color="#d55e00", ls="--", lw=1)
-        panel.set_title(f"{name}: goal {run['target']:g}", fontsize=8)  # the dashed line
-        panel.tick_params(labelsize=7)
-    for panel in axes.flat[len(names) :]:
-        panel.axis("off")
-    figure.supxlabel("seconds of training", fontsize=9)
-    figure.supylabel("score, mean of the last episodes", fontsize=9)
-    figure.tight_layout()
-    figure.savefig(machine.ROOT / "docs" / "images" / "learning_curves.png", dpi=130)
 
 
 def main() -> None:
@@ -136,7 +111,8 @@ def keep(run: dict[str, Any]) -> None:
     runs = [run, *(other for other in rows() if stays(other))]
     runs.sort(key=lambda run: (list(SEEDS).index(run["environment"]), run["seed"]))
     machine.write_result("solve", runs)
-    draw(runs)
+    drawn = [{**run, "method": "ours", "goal": run["target"]} for run in runs]
+    draw(machine.ROOT / "docs" / "images" / "learning_curves.png", drawn, {"ours": "#0072b2"})
 
 
 if __name__ == "__main__":

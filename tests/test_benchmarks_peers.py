@@ -187,14 +187,16 @@ def test_runs_are_kept_one_by_one_and_only_missing_ones_are_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine, "RESULTS", tmp_path)
-    monkeypatch.setattr(solve, "draw", lambda runs: None)
+    drawn: list[int] = []
+    monkeypatch.setattr(solve, "draw", lambda path, runs, colors: drawn.append(len(runs)))
     config = measured_run.digest(measured_run.settings_of("pong", 1))
-    old = {"environment": "pong", "config": "old", "seed": 0}
-    other = {"environment": "snake", "seed": 0}  # of a release that kept no digest
+    old = {"environment": "pong", "config": "old", "seed": 0, "target": 20.0}
+    other = {"environment": "snake", "seed": 0, "target": 20.0}  # of a release that kept no digest
     machine.write_result("solve", [old, other])
     assert solve.kept("pong", 1, [0, 1]) == []
     for seed in (1, 0, 1):
-        solve.keep({"environment": "pong", "config": config, "seed": seed})
+        solve.keep({"environment": "pong", "config": config, "seed": seed, "target": 20.0})
+    assert drawn == [2, 3, 3]
     assert [(run["environment"], run["seed"]) for run in solve.rows()] == [("pong", 0), ("pong", 1), ("snake", 0)]
     assert {run["seed"] for run in solve.kept("pong", 1, [0, 1])} == {0, 1}
     assert {run["seed"] for run in solve.kept("pong", 1, [1])} == {1}

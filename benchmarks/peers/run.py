@@ -28,10 +28,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import machine
 import measured_run
+from curves import draw
 from goals import goal
 from peers.settings import CLEAN, STABLE
 
 METHODS = ("ours", "stable", "clean")
+COLORS = {"ours": "#0072b2", "Stable-Baselines3": "#d55e00", "CleanRL": "#009e73"}  # by the name of each method
+FIGURE = machine.ROOT / "docs" / "images" / "peers.png"
 ENVIRONMENTS = tuple(STABLE)
 MAX_SECONDS = 600.0
 
@@ -101,7 +104,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--max-seconds", type=float, default=MAX_SECONDS, help="of a run (default: %(default)g)")
     parser.add_argument("--again", action="store_true", help="also runs that the result has")
-    parser.add_argument("--table", action="store_true", help="no runs, only the table of the result")
+    parser.add_argument("--table", action="store_true", help="no runs, only the table and the picture of the result")
     arguments = parser.parse_args()
     assert STABLE.keys() == CLEAN.keys()
 
@@ -120,6 +123,8 @@ def main() -> None:
                 print(
                     f"{name} {method} seed {seed}: {row['solved_seconds'] or '-'} s, score {row['score']}", flush=True
                 )
+    names = dict(zip(METHODS, COLORS, strict=True))
+    draw(FIGURE, [row | {"method": names[row["method"]]} for row in rows], COLORS, log=True)
     print("\n" + summary([row for row in rows if row["environment"] in arguments.envs]))
 
 
