@@ -16,9 +16,9 @@ import math
 
 import numpy as np
 
-BEST, BEST_80 = 2.0, 1.75
-FRONT, FRONT_80 = 1.1, 1.8
-BEST_ANY, FRONT_ANY = 0.770, 0.680  # probability of any rise: ln(p / 0.2) / p is `BEST_80` and `FRONT_80`
+BEST, BEST_80 = 0.8, 1.6
+FRONT, FRONT_80 = 0.9, 1.83
+BEST_ANY, FRONT_ANY = 0.350, 0.610  # probability of any rise: ln(p / 0.2) / p is `BEST_80` and `FRONT_80`
 _SECONDS = (1.0, 60.0, 3600.0, 86400.0)  # round durations are 1, 2, 5, 10, 20 or 30 of one of these
 _COUNTS = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
 _HORIZONS = (1 / 10, 1 / 2)  # of what was spent
