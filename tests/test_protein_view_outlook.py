@@ -23,7 +23,7 @@ def test_a_line_says_by_how_much_the_score_improves_in_the_users_direction() -> 
 def test_a_line_says_so_where_nothing_better_is_expected_or_possible() -> None:
     top = dataclasses.replace(AHEAD, room=0.0, front_room=0.5)
     assert views.lines(top, Direction.MAXIMIZE)[0] == (
-        "next 10m00s: the best score is the highest possible, front by 0.288 (0 to 0.500) on average over its costs"
+        "next 10m00s: the best score is the highest possible, front by 0.263 (0 to 0.500) on average over its costs"
     )
     bottom = dataclasses.replace(AHEAD, room=0.0, front_room=0.0)
     assert views.lines(bottom, Direction.MINIMIZE)[0] == (
