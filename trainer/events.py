@@ -8,6 +8,7 @@ as null, because JSON cannot express it.
 import dataclasses
 import json
 import math
+import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NotRequired, TextIO, TypedDict
@@ -114,6 +115,17 @@ def ignore(event: Event) -> None:
 def failed(reason: str, message: str, steps: int = 0, seconds: float = 0.0) -> Failed:
     """Returns the event of a run that failed after `steps` steps and `seconds` of training."""
     return Failed(event="failed", reason=reason, message=message, steps=steps, elapsed_seconds=seconds)
+
+
+def killed_by(code: int) -> str:
+    """Returns in words which signal has killed a process, by its exit code; "" where it has ended by itself."""
+    if code >= 0:
+        return ""
+    hint = " (out of memory?)" if -code == signal.SIGKILL else ""
+    try:
+        return f"killed by {signal.Signals(-code).name}{hint}"
+    except ValueError:  # a real-time signal has no name
+        return f"killed by signal {-code}"
 
 
 def run_result(event: Result | Interrupted) -> RunResult:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from .errors import ConfigError, LostProcessError, TrainerError, with_reason
-from .events import EventSink, FinalEvent, JsonLines, RunResult, failed, read_line, run_result
+from .events import EventSink, FinalEvent, JsonLines, RunResult, failed, killed_by, read_line, run_result
 from .kinds import Config, read
 
 GRACE_SECONDS = 5.0  # from the first rank's failure until all are killed: time for rank 0 to report why
@@ -178,24 +178,16 @@ class _Ranks:
             return final
         # A rank that was killed is the cause; the others failed because of it.
         rank, code = min(failures.items(), key=lambda item: (item[1] > 0, item[0]), default=(0, 0))
-        reason = f"process {rank} of {self._size} {_ending(code)}: start the run again"
-        return failed(LostProcessError.reason, reason, steps, seconds)
+        how = f"was {killed_by(code)}" if code < 0 else f"ended with code {code}"
+        return failed(
+            LostProcessError.reason, f"process {rank} of {self._size} {how}: start the run again", steps, seconds
+        )
 
     def _read(self) -> None:
         stream = self._processes[0].stdout
         assert stream is not None
         for line in stream:
             self._lines.put(line)
-
-
-def _ending(code: int) -> str:
-    """Returns in words how a process ended that has this exit code."""
-    if code >= 0:
-        return f"ended with code {code}"
-    if -code == signal.SIGKILL:
-        return "was killed by SIGKILL (out of memory?)"
-    names = {int(known): known.name for known in signal.Signals}
-    return f"was killed by {names.get(-code, f'signal {-code}')}"  # a real-time signal has no name
 
 
 def _rank() -> int:

@@ -47,7 +47,7 @@ def own_end(
     if -code in _OUTSIDE:
         return TrialEnd.INTERRUPTED, f"{PREEMPTED}{signal.Signals(-code).name} from outside ended it", None
     if code < 0:
-        return TrialEnd.CRASHED, f"{messages.crash(code)}{words}", None
+        return TrialEnd.CRASHED, f"{messages.killed_by(code)}{words}", None
     if code > 0:
         end = shortage(words) or TrialEnd.USER_ERROR
         return end, f"exited with code {code}{words}{FREE if end is TrialEnd.DISK else ''}", None

@@ -285,7 +285,7 @@ class FunctionRecord:
             return TrialEnd.INTERRUPTED, preempted
         code = trial.process.exit_code
         assert code is not None
-        return TrialEnd.CRASHED, messages.crash(
+        return TrialEnd.CRASHED, messages.killed_by(
             code
         ) or f"its process exited with code {code} before the function ended"
 

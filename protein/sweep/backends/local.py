@@ -204,7 +204,9 @@ class TrainerRecord:
                 return TrialEnd.DIVERGED, f"reported no finite score within {MAX_SCORE:g}"
             return TrialEnd.CRASHED, f"exited with code {code} after its result"
         assert code is not None  # the end of a process whose server has died is no failure of its own
-        return TrialEnd.CRASHED, messages.crash(code) or f"exited with code {code} and no result{self._end_of_log()}"
+        return TrialEnd.CRASHED, messages.killed_by(
+            code
+        ) or f"exited with code {code} and no result{self._end_of_log()}"
 
     def _runs_users_code(self) -> bool:
         """Whether the environment is not one of ours, as in "python:my_env:make"."""

@@ -6,10 +6,10 @@ The trainer writes one object a line: `start`, any number of `measurement`, then
 """
 
 import math
-import signal
 from collections.abc import Mapping
 from typing import Any
 
+from protein.trainer.events import killed_by as killed_by
 from protein.trainer.events import parse_line as parse_line
 from protein.types import Measurement, is_score
 
@@ -64,14 +64,3 @@ def _number(value: object) -> float | None:
     except OverflowError:
         return None
     return number if math.isfinite(number) else None
-
-
-def crash(code: int) -> str:
-    """Returns in words which signal has killed a process, by its exit code; "" where it has ended by itself."""
-    if code >= 0:
-        return ""
-    hint = " (out of memory?)" if -code == signal.SIGKILL else ""
-    try:
-        return f"killed by {signal.Signals(-code).name}{hint}"
-    except ValueError:  # a real-time signal has no name
-        return f"killed by signal {-code}"
