@@ -30,7 +30,6 @@ def recipe() -> str:
     return found[1]
 
 
-@pytest.mark.slow
 def test_the_recipe_makes_an_environment_that_passes_its_tests(tmp_path: Path) -> None:
     shutil.copytree(HEADERS, tmp_path / "envs_c", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     shutil.copytree(ROOT / "trainer" / "kernels" / "native", tmp_path / "trainer" / "kernels" / "native")

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from patience import PATIENCE_SECONDS
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
@@ -40,7 +39,6 @@ def last_score(printed: str, parameters: set[str]) -> float:
     return float(score)
 
 
-@pytest.mark.slow
 def test_function_sweep_finds_a_good_config_resumes_and_can_be_read(tmp_path: Path) -> None:
     printed = example(tmp_path, "function_sweep.py")
     assert last_score(printed, {"lr", "steps"}) > 2.0  # the first, cheap configs are below 1
@@ -62,7 +60,6 @@ def test_function_sweep_finds_a_good_config_resumes_and_can_be_read(tmp_path: Pa
     assert (tmp_path / "parallel.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.slow
 def test_learning_curves(tmp_path: Path) -> None:
     assert last_score(example(tmp_path, "learning_curves.py"), {"lr", "width", "epochs"}) > 0.9
     assert "digits" in run(tmp_path, "-m", "protein", "best", "digits")

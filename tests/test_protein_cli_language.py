@@ -155,7 +155,6 @@ def test_a_run_that_ended_in_its_last_evaluation_goes_on(words: Path, run: Run) 
     assert "the run has made its 256 tokens" in run.error(f"train --resume {directory}")
 
 
-@pytest.mark.slow
 def test_ctrl_c_ends_a_run_that_can_go_on(words: Path, run: Run) -> None:
     line = [sys.executable, "-m", "protein", "train", "--config", "words.toml", "--train.total-tokens", "10000000"]
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
