@@ -16,6 +16,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))  # w
 import machine
 import measured_run
 import solve
+from curves import draw
 from goals import GOALS, goal
 from peers import clean, worlds
 from peers.recording import WINDOW, Recording
@@ -181,6 +182,14 @@ def test_a_setting_that_was_added_later_makes_no_other_configuration() -> None:
     assert measured_run.digest({**settings, "policy": before}) == measured_run.digest(settings)
     used = {**settings, "policy": {**settings["policy"], "activation": "tanh"}}
     assert measured_run.digest(used) != measured_run.digest(settings)
+
+
+def test_curves_are_drawn_also_where_a_run_has_none(tmp_path: Path) -> None:
+    ours = {"environment": "pong", "method": "ours", "goal": 20.0, "curve": [[64, 0.5, -3.0], [128, 1.0, 4.0]]}
+    draw(tmp_path / "a.png", [ours, {**ours, "method": "peer", "curve": []}], {"ours": "blue", "peer": "red"}, log=True)
+    draw(tmp_path / "b.png", [ours], {"ours": "blue"})
+    pictures = [(tmp_path / name).read_bytes() for name in ("a.png", "b.png")]
+    assert all(picture.startswith(b"\x89PNG") for picture in pictures) and pictures[0] != pictures[1]
 
 
 def test_runs_are_kept_one_by_one_and_only_missing_ones_are_made(
