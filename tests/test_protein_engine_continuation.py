@@ -17,6 +17,7 @@ from protein.types import Budget, Observation, Params, Suggestion, SuggestionKin
 SPACE = Space(
     [Float("rate", 1e-4, 1e-1, scale="log"), Integer("steps", 4_000, 1_000_000, scale="log")], cost_parameter="steps"
 )
+NONE = np.empty((0, 2))  # no running trials
 
 
 def trial(
@@ -78,7 +79,7 @@ def test_the_price_of_going_on_from_an_earlier_checkpoint_includes_what_is_train
     first = trial(0, 0.01, 10_000, kept_at=0.8)
     second = trial(1, 0.01, 20_000, parent=first, kept_at=0.8)
     assert (second.continued_seconds, second.cost_seconds) == (8.0, 12.0)
-    assert Continuable.of(SPACE, [first, second]).behind.tolist() == [8.0, 16.0]
+    assert Continuable.of(SPACE, [first, second], NONE).behind.tolist() == [8.0, 16.0]
 
 
 def test_scores_of_one_run_share_its_label_whatever_the_order() -> None:
@@ -103,19 +104,19 @@ def test_a_leg_that_failed_leaves_its_parent_as_it_was() -> None:
     failed = trial(1, 0.01, 16_000, parent=first, end=TrialEnd.DIVERGED, kept_at=None)
     data = History.of(SPACE, [first, failed], [])
     assert (data.scores.tolist(), data.ok.tolist()) == ([first.score], [True, False])
-    assert [o.number for o in Continuable.of(SPACE, [first, failed]).trials] == [0]
+    assert [o.number for o in Continuable.of(SPACE, [first, failed], NONE).trials] == [0]
 
 
 def test_only_complete_trials_with_a_checkpoint_can_be_continued() -> None:
     cut = trial(2, 0.01, 4_000, end=TrialEnd.CAPPED)
     history = [trial(0, 0.01, 4_000, kept_at=None), trial(1, 0.02, 4_000), cut]
-    assert [o.number for o in Continuable.of(SPACE, history).trials] == [1]
+    assert [o.number for o in Continuable.of(SPACE, history, NONE).trials] == [1]
     free = Space([Float("rate", 1e-4, 1e-1, scale="log"), Integer("steps", 1_000, 1_000_000)])
-    assert not Continuable.of(free, history).trials, "without a cost parameter there are no steps to go on to"
+    assert not Continuable.of(free, history, NONE).trials, "without a cost parameter there are no steps to go on to"
 
 
 def test_rungs_ask_for_more_steps_of_the_same_params() -> None:
-    able = Continuable.of(SPACE, [trial(0, 0.0123456789, 4_000), trial(1, 0.02, 1_000_000)])
+    able = Continuable.of(SPACE, [trial(0, 0.0123456789, 4_000), trial(1, 0.02, 1_000_000)], NONE)
     x, which = able.ladders(16, np.random.default_rng(0))
     assert set(which.tolist()) == {0}, "trial 1 has reached the highest number of steps"
     for point in x:
@@ -186,6 +187,25 @@ def test_a_running_leg_is_not_suggested_again() -> None:
         assert found is not None
         assert dict(found.params) not in running
         running.append(dict(found.params))
+
+
+@pytest.mark.parametrize("steps", [5_000, 6_000])
+def test_a_trial_is_not_continued_by_two_at_once(steps: int) -> None:
+    history = some_trials()
+    designer = make_designer("protein", SPACE, None)
+    found = designer.suggest(history, [], Budget(remaining_seconds=300.0), 3)
+    assert found is not None and found.continues is not None
+    leg = {**history[found.continues].params, "steps": steps}
+    beside = designer.suggest(history, [leg], Budget(remaining_seconds=300.0), 3)
+    assert beside is not None and beside.continues != found.continues
+
+
+def test_a_trial_waits_for_longer_runs_of_its_config_alone() -> None:
+    history = [trial(0, 0.01, 8_000), trial(1, 0.02, 8_000), trial(2, 0.03, 8_000), trial(3, 0.05, 8_000)]
+    running = [{"rate": 0.01, "steps": 9_000}, {"rate": 0.02, "steps": 8_000}, {"rate": 0.03, "steps": 5_000}]
+    able = Continuable.of(SPACE, history, SPACE.canonical(SPACE.to_unit_many(running)))
+    assert [o.number for o in able.trials] == [1, 2, 3]
+    assert len(able.x_unit) == len(able.behind) == len(able.paid) == 3
 
 
 def test_a_lucky_run_that_was_continued_is_one_result_for_the_recommendation() -> None:

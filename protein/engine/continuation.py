@@ -28,6 +28,7 @@ from protein.types import Observation, Params, TrialState
 
 LEAST_GROWTH = 1.25  # a longer run costs at least this many times what the run has cost: shorter ones show little
 _LEAST_REST = 0.05  # of the predicted cost of the whole run
+_SAME = 1e-9  # coordinates that differ by no more are equal
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,14 +53,20 @@ class Continuable:
     paid: Array
 
     @classmethod
-    def of(cls, space: Space, history: Sequence[Observation]) -> "Continuable":
-        """Returns the trials of a sweep that can be continued, in an order that does not depend on the history's."""
+    def of(cls, space: Space, history: Sequence[Observation], x_running: Array) -> "Continuable":
+        """Returns the trials of a sweep that can be continued, in an order that does not depend on the history's.
+
+        The points of running trials are `r x d`. A trial is left out while one of them trains its config for longer.
+        """
         able = [o for o in history if o.resumable_seconds is not None and o.state is TrialState.COMPLETE]
         able = [o for o in able if not o.excluded]
         able = sorted((o for o in able if o.number is not None), key=lambda o: o.number or 0)
         if space.cost_index is None:
             able = []
         able, x = readable(space, able, [o.params for o in able])
+        if able and len(x_running):
+            free = ~_trained_for_longer(x, x_running, space.cost_index)
+            able, x = [o for o, is_free in zip(able, free, strict=True) if is_free], x[free]
         behind, paid = [o.resumable_seconds or 0.0 for o in able], [o.run_seconds for o in able]
         return cls(space, able, x, np.array(behind), np.array(paid))
 
@@ -84,7 +91,7 @@ class Continuable:
         share = (np.tile(np.arange(num_rungs), len(self.trials)) + rng.random(len(x))) / num_rungs
         x[:, index] += share * (1.0 - x[:, index])
         x = self.space.canonical(x)
-        longer = self.space.valid(x) & (x[:, index] > self.x_unit[which, index] + 1e-9)
+        longer = self.space.valid(x) & (x[:, index] > self.x_unit[which, index] + _SAME)
         return np.asarray(x[longer]), which[longer]
 
     def params(self, which: int, x: Array) -> Params:
@@ -106,6 +113,15 @@ class Continuable:
 def rest_seconds(whole: Array, behind: Array) -> Array:
     """Returns the price of runs that cost `whole` seconds in all, of which those `behind` are paid, elementwise."""
     return np.asarray(np.where(behind > 0.0, np.maximum(whole - behind, _LEAST_REST * whole), whole))
+
+
+def _trained_for_longer(x: Array, x_running: Array, cost_index: int | None) -> NDArray[np.bool_]:
+    """Returns, for each of n points, whether a running one differs from it in a larger cost parameter alone, `n`."""
+    assert cost_index is not None
+    further = x_running[None, :, :] - x[:, None, :]
+    longer = further[:, :, cost_index] > _SAME
+    further[:, :, cost_index] = 0.0
+    return np.asarray(np.any(longer & np.all(np.abs(further) <= _SAME, axis=2), axis=1))
 
 
 def _count(value: float | str) -> str:

@@ -237,7 +237,7 @@ class ProteinDesigner:
                 self._listed,
                 rng,
                 self._sources,
-                Continuable.of(self._space, history),
+                Continuable.of(self._space, history, data.x_running),
             )
             pick = search.pick()
         except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
