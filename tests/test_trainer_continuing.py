@@ -116,6 +116,17 @@ def test_an_interrupted_leg_that_is_resumed_equals_an_undisturbed_one(
     assert measured[-1]["metrics"]["steps_per_second"] == pytest.approx(rate)
 
 
+def test_a_damaged_file_for_longer_runs_does_not_hinder_the_run_itself(tmp_path: Path) -> None:
+    config = small(train={"total_timesteps": BATCH * 10, "lr_schedule": "wsd", "decay_fraction": 0.4})
+    straight, _ = go(config, tmp_path / "straight")
+    go(config, tmp_path / "cut", stop=StopAfter(8))
+    stable = tmp_path / "cut" / checkpoints.STABLE_FILE_NAME
+    stable.write_bytes(stable.read_bytes()[:-1])
+    resumed, events = go(config, tmp_path / "cut", resume=tmp_path / "cut" / checkpoints.FILE_NAME)
+    assert (resumed.score, resumed.metrics) == (straight.score, straight.metrics)
+    assert (events[-1]["continuable"], events[-1]["continuable_seconds"]) == (None, None)
+
+
 @pytest.mark.parametrize("decay_fraction", [0.0, 0.01])
 def test_a_wsd_run_without_decay_is_continued_from_its_end(decay_fraction: float, tmp_path: Path) -> None:
     def config(iterations: int) -> RunConfig:

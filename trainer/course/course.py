@@ -4,6 +4,7 @@ A run's cost is the time between `begin_step` and `end_step`. What is done outsi
 does not count. The clock may be that of another machine: see `speed` of `protein.trainer.run.run`.
 """
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -117,9 +118,11 @@ class Course:
         self._warmed_up = self.first_step > 0
         if self._stable_path is not None and self._stable_path.is_file() and self._stable_path != path:
             # It was written by the run that is resumed, if it lies behind this place: a longer run can go on from it.
-            stable = checkpoints.read(self._stable_path, prefix="none/")
-            if stable.steps <= self.steps and stable.config["train"]["seed"] == self._settings.seed:
-                self._stable_seconds = stable.elapsed_seconds
+            # A damaged one is no loss for this run, but none can go on from it.
+            with contextlib.suppress(CheckpointError):
+                stable = checkpoints.read(self._stable_path, prefix="none/")
+                if stable.steps <= self.steps and stable.config["train"]["seed"] == self._settings.seed:
+                    self._stable_seconds = stable.elapsed_seconds
 
     def start(
         self, subject: str, *, parameters: int, startup_seconds: float, compiled: bool, notes: list[str]
