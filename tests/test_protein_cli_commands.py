@@ -80,6 +80,8 @@ def test_status_tells_a_trial_that_runs_from_one_whose_process_is_gone(filled: P
     assert re.search(r"^running\n.*\n +7  running .*\n\ninterrupted\n.*\n +8  running ", text, re.MULTILINE)
     add_run("sqlite:///runs/protein.db", of=0, owner=ended_owner())
     assert "trials 8, 9 of 'pong' were interrupted: their processes are gone\n" in run("status pong")
+    plain = run.json("status pong --json")
+    assert (plain["life"], plain["interrupted"], plain["waiting"], plain["notes"]) == ("runs", [8, 9], [], [])
 
 
 def test_show_lists_trials_and_shows_one(filled: Path, run: Run) -> None:

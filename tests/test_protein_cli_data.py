@@ -218,6 +218,7 @@ def test_clean_keeps_what_is_needed_and_says_what_it_frees(with_files: Path, run
     assert remaining(with_files) == everything
     plan = run.json("clean s --dry-run --json")[0]
     assert 4 in plan["kept"] and plan["bytes"] == 1000 * len(plan["files"]) > 0
+    assert (plan["runs"], plan["to_go_on"]) == (False, [])
     said = run("clean s")
     assert "freed" in said
     left = remaining(with_files)
@@ -280,6 +281,16 @@ def test_a_sweep_that_runs_is_left_alone(with_files: Path, run: Run) -> None:
         assert "is being run by process" in run.error(line)
     store.interrupt_orphans(sweep.id - 1, ["host-ü:3:1.00", "host-ü:4:1.00"])
     assert "s: a process runs it, so its files are left alone" in run("clean --all")
+    plain = next(one for one in run.json("clean --all --json") if one["sweep"] == "s")
+    assert plain == {
+        "sweep": "s",
+        "runs": True,
+        "deleted": False,
+        "bytes": 0,
+        "files": [],
+        "kept": None,
+        "to_go_on": None,
+    }
     assert remaining(with_files) == before
     store.close()
 

@@ -41,7 +41,10 @@ def run(command: Command) -> int:
     if not arguments.dry_run:
         freed = sum(one.num_bytes for plan in plans for one in cleaning.carry_out(plan))
     if arguments.json:
-        print_json([_plain(plan, arguments.dry_run) for plan in plans])
+        left_alone = [_plain(cleaning.Plan(sweep=sweep, freed=(), kept=()), True) for sweep in running]
+        for one in left_alone:  # nobody has looked which checkpoints of it are needed
+            one |= {"runs": True, "kept": None, "to_go_on": None}
+        print_json([_plain(plan, arguments.dry_run) for plan in plans] + left_alone)
     elif freed:
         console.print(f"freed {format_size(freed)}", soft_wrap=True)
     return 0
@@ -61,8 +64,10 @@ def _line(plan: cleaning.Plan, dry_run: bool) -> str:
 def _plain(plan: cleaning.Plan, dry_run: bool) -> dict[str, object]:
     return {
         "sweep": plan.sweep.spec.name,
+        "runs": False,
         "deleted": not dry_run,
         "bytes": plan.num_bytes,
         "files": [{"trial": one.trial, "path": str(one.path), "bytes": one.num_bytes} for one in plan.freed],
         "kept": list(plan.kept),
+        "to_go_on": list(plan.to_go_on),
     }

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
@@ -15,7 +15,7 @@ from protein.columns import SweepSummary
 from protein.direction import shown_score
 from protein.errors import UsageError
 from protein.ports import Store
-from protein.sweep.alive import Life, alive
+from protein.sweep.alive import Alive, Life, alive
 from protein.sweep.lease import dead_owners
 from protein.types import Request, SweepRecord, TrialRecord
 from protein.view import data, tables, text
@@ -41,8 +41,11 @@ def run(command: Command) -> int:
         far = [(sweep, _progress(store, sweep, known[sweep.id])) for sweep in sweeps]
         details = None if arguments.sweep is None else _Details.read(store, sweeps[0], known[sweeps[0].id])
     if arguments.json:
-        values = [data.sweep(sweep, progress) for sweep, progress in far]
+        values = [
+            {**data.sweep(sweep, progress), **_state(sweep, known[sweep.id], now[sweep.id])} for sweep, progress in far
+        ]
         if details is not None:
+            values[0]["notes"] += [details.note] if details.note is not None else []
             values[0]["outlook"] = outlook_views.plain(details.ahead)
             values[0]["range_ends"] = [end.text() for end in details.ends]
         print_json(values if arguments.sweep is None else values[0])
@@ -53,9 +56,7 @@ def run(command: Command) -> int:
         return 0
     console.print(tables.sweeps(far, console.width))
     for sweep in sweeps:
-        running = known[sweep.id].running
-        gone = set(dead_owners(running.values()))
-        if interrupted := [number for number, owner in running.items() if owner in gone]:
+        if interrupted := _interrupted(known[sweep.id]):
             which, one = _named(interrupted), len(interrupted) == 1
             state = "was interrupted: its process is gone" if one else "were interrupted: their processes are gone"
             line = f"{which} of '{sweep.spec.name}' {state}"
@@ -71,6 +72,22 @@ def run(command: Command) -> int:
     if details is not None:
         _print_details(console, sweeps[0], far[0][1], details, arguments.store)
     return 0
+
+
+def _interrupted(known: SweepSummary) -> list[int]:
+    """Returns the numbers of trials that are stored as running, but whose process is gone."""
+    gone = set(dead_owners(known.running.values()))
+    return [number for number, owner in known.running.items() if owner in gone]
+
+
+def _state(sweep: SweepRecord, known: SweepSummary, now: Alive) -> dict[str, Any]:
+    """Returns for programs what is said beside the table of sweeps."""
+    return {
+        "life": str(now.life),
+        "interrupted": _interrupted(known),
+        "waiting": list(known.waiting),
+        "notes": sweep_state.lines(sweep, now, num_running=len(known.running)),
+    }
 
 
 def _named(numbers: Sequence[int]) -> str:
