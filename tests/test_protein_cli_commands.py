@@ -52,6 +52,8 @@ def test_status_of_all_sweeps_and_of_one(filled: Path, run: Run) -> None:
     listed = run.json("status --json")
     assert [sweep["name"] for sweep in listed] == ["pong", "other"]
     one = run.json("status pong --json")
+    note = one["notes"].pop()
+    assert note.startswith("trial 5 had score 19.00 when it was stopped")
     assert one == {**listed[0], "outlook": None, "range_ends": []}  # after four complete trials
     assert one["trials"] == {
         "running": 0,
@@ -80,7 +82,7 @@ def test_status_tells_a_trial_that_runs_from_one_whose_process_is_gone(filled: P
     assert re.search(r"^running\n.*\n +7  running .*\n\ninterrupted\n.*\n +8  running ", text, re.MULTILINE)
     add_run("sqlite:///runs/protein.db", of=0, owner=ended_owner())
     assert "trials 8, 9 of 'pong' were interrupted: their processes are gone\n" in run("status pong")
-    plain = run.json("status pong --json")
+    [plain] = run.json("status --json")
     assert (plain["life"], plain["interrupted"], plain["waiting"], plain["notes"]) == ("runs", [8, 9], [], [])
 
 

@@ -115,7 +115,7 @@ def test_a_sweep_that_was_killed_is_not_said_to_run(store: Store, run: Run) -> N
     assert run("stop") == f"sweep 's' does not run, so there is nothing to stop: it {KILLED}\n"
     run("pause")
     assert status(run) == [interrupted, f"'s' {KILLED}; {again}", PAUSED_LATER]
-    plain = run.json("status s --json")
+    [plain] = run.json("status --json")
     assert (plain["life"], plain["interrupted"]) == ("gone", [0])
     assert plain["notes"] == [f"'s' {KILLED}; {again}", PAUSED_LATER]
     assert run("resume") == f"sweep 's' is not paused any more, but no process runs it (it {KILLED}); {again}\n"
