@@ -31,13 +31,15 @@ def draw(rows: Sequence[dict[str, Any]], ours: str, path: Path) -> None:
     rows = sorted(rows, key=lambda row: row["method"] != ours)
     figure, panel = plt.subplots(figsize=(8.0, 4.8))
     methods = list(dict.fromkeys(row["method"] for row in rows))
-    scores = [score for row in rows for _, score in _complete(row)]
+    found = [point for row in rows for point in _complete(row)]
+    scores = [score for _, score in found]
     for method, colour in zip(methods, _COLOURS, strict=False):
         own = [row for row in rows if row["method"] == method]
         points = [point for row in own for point in _complete(row)]
         costs_seen, scores_seen = zip(*points, strict=True)
         panel.scatter(costs_seen, scores_seen, s=9, alpha=0.35, color=colour, linewidths=0)
-        costs = np.geomspace(min(cost for cost, _ in points), max(row["budget"] for row in own) / 4, _NUM_COSTS)
+        longest = max(row.get("cap") or row["budget"] / 4 for row in own)
+        costs = np.geomspace(min(cost for cost, _ in points), longest, _NUM_COSTS)
         best = np.array([[_best(row, cost) for cost in costs] for row in own])
         known = np.isfinite(best).all(axis=0)
         label = f"{_NAMES.get(method, method)}, {len(own)} seed{'' if len(own) == 1 else 's'}"
@@ -48,7 +50,9 @@ def draw(rows: Sequence[dict[str, Any]], ours: str, path: Path) -> None:
         panel.fill_between(costs[known], low, high, step="post", color=colour, alpha=0.15, linewidth=0)
     if max(scores) <= 0:
         low, top = float(np.median(scores)), max(scores)
-        panel.set_ylim(low - 0.5 * (top - low), top + 0.1 * (top - low))
+        bottom = low - 0.5 * (top - low)
+        panel.set_ylim(bottom, top + 0.1 * (top - low))
+        panel.set_xlim(left=0.8 * min(cost for cost, score in found if score >= bottom))
     panel.set_xscale("log")
     panel.set_xlabel("seconds of training of one trial")
     panel.set_ylabel("score")
