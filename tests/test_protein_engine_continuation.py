@@ -12,7 +12,7 @@ from protein.engine.recommend import contenders
 from protein.engine.settings import EngineSettings
 from protein.space import Float, Integer, Space
 from protein.sweep.methods import make_designer
-from protein.types import Budget, Observation, Params, Suggestion, SuggestionKind, TrialEnd
+from protein.types import Budget, Measurement, Observation, Params, Suggestion, SuggestionKind, TrialEnd
 
 SPACE = Space(
     [Float("rate", 1e-4, 1e-1, scale="log"), Integer("steps", 4_000, 1_000_000, scale="log")], cost_parameter="steps"
@@ -227,6 +227,18 @@ def test_a_lucky_run_that_was_continued_is_one_result_for_the_recommendation() -
         return found[0.0101] - found[0.01]
 
     assert expected(lucky) < 0.8 * expected(apart)
+
+
+def test_a_leg_that_was_stopped_does_not_replace_what_its_run_had_scored_at_an_end() -> None:
+    parent = trial(0, 0.01, 64_000, score=13.5)
+    leg = trial(1, 0.01, 256_000, parent=parent, end=TrialEnd.OUT_OF_BUDGET)
+    curve = (Measurement(steps=90_000, elapsed_seconds=26.0, score=11.5),)
+    leg = dataclasses.replace(leg, cost_seconds=26.0, score=11.5, curve=curve)
+    data = History.of(SPACE, [parent, leg], [])
+    assert sorted(data.scores.tolist()) == [11.5, 13.5]
+    assert data.one_of_each_run().scores.tolist() == [13.5]
+    alone = History.of(SPACE, [leg], [])
+    assert alone.one_of_each_run().scores.tolist() == [11.5]
 
 
 def test_a_history_without_legs_has_one_score_of_each_run() -> None:

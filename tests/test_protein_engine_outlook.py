@@ -94,6 +94,8 @@ def test_the_outlook_is_in_units_of_scores_and_seconds() -> None:
     assert plain.spent_seconds == pytest.approx(sum(trial.cost_seconds for trial in history()))
     slower = found([dataclasses.replace(trial, cost_seconds=60.0 * trial.cost_seconds) for trial in history()])
     assert slower.best(600.0).expected == pytest.approx(plain.best(10.0).expected, rel=0.05)
+    busy = [dataclasses.replace(o, cost_seconds=2.0 * o.cost_seconds, busy_share=0.5) for o in history()]
+    assert found(busy).best(20.0).expected == pytest.approx(plain.best(10.0).expected, rel=0.05)
     assert plain.best(10.0).high == pytest.approx(BEST_80 * plain.best(10.0).expected)
     assert plain.front(10.0).high == pytest.approx(FRONT_80 * plain.front(10.0).expected)
 

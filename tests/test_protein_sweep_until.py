@@ -74,6 +74,10 @@ def test_no_trial_starts_that_is_not_expected_to_end_in_time(tmp_path: Path) -> 
     assert found(tmp_path)[0].ended == status.ended and not status.trouble
 
 
+def test_a_machine_of_half_the_speed_needs_twice_the_time() -> None:
+    assert until.expected_seconds(None, 3600.0, [], speed=0.5) == 7200.0
+
+
 def test_at_the_time_what_runs_is_stopped_and_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [datetime.now(UTC)]
 

@@ -147,8 +147,11 @@ class History:
         )
 
     def one_of_each_run(self) -> "History":
-        """Returns the same history with one score of each run: its last one, where trials have continued each other."""
-        last = {self.runs[i]: i for i in np.argsort(self.costs, kind="stable")}
+        """Returns the same history with one score of each run: its last one, where trials have continued each other.
+
+        That of a run that was stopped counts only where the run has never been trained to an end.
+        """
+        last = {self.runs[i]: i for i in np.lexsort((self.costs, self.unfinished <= 0.0))}
         keep = sorted(last.values())
         scored: dict[str, Any] = {
             name: getattr(self, name)[keep] for name in ("x_scored", "scores", "costs", "unfinished")

@@ -108,7 +108,8 @@ def outlook(
         centers = [*front_indices(known, cost)[::-1].tolist(), *np.argsort(-known, kind="stable")[:5].tolist()]
         x_centers = x_known[list(dict.fromkeys(centers))[: settings.num_centers]]
         x = data.untried(spread(space, x_centers, settings, np.random.default_rng(0)))
-        price = _price(score, CostModel.fit(space, data.x_scored, data.costs), x, best, settings, spent_seconds)
+        cost_model = CostModel.fit(space, data.x_scored, data.costs)
+        price = _price(score, cost_model, x, best, settings, spent_seconds / data.slowdown) / data.slowdown
         best_score = score.score_at(best)
         come = best_score - score.score_at(_median(known, weights))
         rate = math.sqrt(max(price * come, 0.0) / (num_known * spent_seconds)) if spent_seconds > 0 else 0.0
@@ -167,7 +168,10 @@ def _front_room(rooms: Sequence[float], costs: Array) -> float:
 def _price(
     score: ScoreModel, cost: CostModel, x: Array, best: float, settings: EngineSettings, spent_seconds: float
 ) -> float:
-    """Returns the highest price of a second, in score units, at which one of m candidates, `m x d`, would pay."""
+    """Returns the highest price of a second, in score units, at which one of m candidates, `m x d`, would pay.
+
+    Seconds are those of a calm machine.
+    """
     if not len(x):
         return 0.0
     mean, sd = score.predict(x)

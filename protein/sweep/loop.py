@@ -297,7 +297,8 @@ class _Loop:
         moment = self._settings.until
         if moment is None:
             return True
-        expected = until.expected_seconds(trial, predicted_seconds, list(self._trials.records.values()))
+        trials, speed = list(self._trials.records.values()), self._settings.speed or 1.0
+        expected = until.expected_seconds(trial, predicted_seconds, trials, speed)
         if (moment - datetime.now(UTC)).total_seconds() >= expected:
             return True
         self._too_late = f"no further trial is expected to end by {moment.astimezone():%H:%M}, as --until says"

@@ -40,18 +40,21 @@ def parse(text: str, flag: str, now: datetime) -> datetime:
 
 
 def expected_seconds(
-    trial: TrialRecord | None, predicted_seconds: float | None, trials: Sequence[TrialRecord]
+    trial: TrialRecord | None, predicted_seconds: float | None, trials: Sequence[TrialRecord], speed: float = 1.0
 ) -> float:
     """Returns how long a trial is expected to run from now on, of the wall clock.
+
+    Costs are in reference seconds; what is beside them is not (`protein.sweep.speed`).
 
     Args:
         trial: one that goes on; None: a new one.
         predicted_seconds: the cost that was predicted for it; None: that of the median trial so far.
         trials: all of the sweep. They tell how much longer than its cost a trial takes, too.
+        speed: of the machine.
     """
     done = [one for one in trials if one.state.finished and one.finished_at is not None and one.cost_seconds > 0]
     if predicted_seconds is None:
         predicted_seconds = statistics.median([one.cost_seconds for one in done]) if done else 0.0
     beside = [sum(one.timings.get(name, 0.0) for name in ("startup", "compile", "evaluation")) for one in done]
     overhead = statistics.median(beside) if beside else 0.0
-    return max(predicted_seconds - (0.0 if trial is None else trial.cost_seconds), 0.0) + overhead
+    return max(predicted_seconds - (0.0 if trial is None else trial.cost_seconds), 0.0) / speed + overhead
