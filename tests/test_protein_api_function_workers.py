@@ -194,7 +194,8 @@ def test_a_function_sweep_goes_on_when_the_server_of_its_trials_dies(tmp_path: P
     result = run(tmp_path, kills)
     assert marker.exists() and not result.interrupted
     lost = [trial for trial in result.trials if trial.reason == "preempted: the server of trials died"]
-    assert 1 <= len(lost) <= 2, [(t.number, str(t.state), t.reason) for t in result.trials]
+    # None is lost where the server died before it could say that the trial had begun: then the trial is started again.
+    assert len(lost) <= 2, [(t.number, str(t.state), t.reason) for t in result.trials]
     assert all(trial.end is TrialEnd.INTERRUPTED for trial in lost)
     assert all(trial.end is TrialEnd.COMPLETE for trial in result.trials if trial not in lost)
 
