@@ -2,7 +2,8 @@
 
 import pytest
 
-from protein.engine.budget import RunningCost, limit_reached, remaining_seconds, why_nothing
+from protein.engine.budget import AffordableCost, RunningCost, budget_left, limit_reached, why_nothing
+from protein.engine.history import History
 from protein.space import Categorical, Float, Space
 from protein.types import Budget, Observation, TrialState
 
@@ -24,19 +25,20 @@ LARGE = Space([Float("lr", 0.0, 1.0)])
     ],
 )
 def test_what_a_running_trial_is_expected_to_cost(trial: RunningCost, expected: float) -> None:
-    assert remaining_seconds(100.0, [2.0, 4.0], [trial]) == 100.0 - 6.0 - expected
-    assert remaining_seconds(100.0, [2.0, 4.0], [trial, trial]) == 100.0 - 6.0 - 2 * expected
-    assert remaining_seconds(None, [2.0, 4.0], [trial]) is None
+    left = budget_left(100.0, [2.0, 4.0], [trial])
+    assert (left.remaining_seconds, left.running_seconds) == (100.0 - 6.0 - expected, expected)
+    assert budget_left(100.0, [2.0, 4.0], [trial, trial]).remaining_seconds == 100.0 - 6.0 - 2 * expected
+    assert budget_left(None, [2.0, 4.0], [trial]) == Budget(running_seconds=expected)
 
 
 def test_the_first_trials_without_a_cap_are_expected_to_cost_what_they_have_cost_so_far() -> None:
-    assert remaining_seconds(10.0, [], [RunningCost(), RunningCost(spent_seconds=4.0)]) == 6.0
-    assert remaining_seconds(10.0, [8.0], [RunningCost()]) == -6.0, "an overspent budget shows by how much"
+    assert budget_left(10.0, [], [RunningCost(), RunningCost(spent_seconds=4.0)]).remaining_seconds == 6.0
+    assert budget_left(10.0, [8.0], [RunningCost()]).remaining_seconds == -6.0, "an overspent budget shows by how much"
 
 
 def test_trials_that_start_within_what_is_left_cannot_overspend_a_budget() -> None:
     running: list[RunningCost] = []
-    while (remaining := remaining_seconds(100.0, [], running)) and remaining > 0:
+    while (remaining := budget_left(100.0, [], running).remaining_seconds) and remaining > 0:
         running.append(RunningCost(max_seconds=min(40.0, remaining)))  # as the loop does: the cap, or what is left
     assert sum(trial.max_seconds or 0.0 for trial in running) == 100.0
 
@@ -55,3 +57,25 @@ def test_why_nothing_was_suggested_is_said() -> None:
         "the limit of 1 trial is reached",
         "the limit of 2 trials is reached",
     )
+
+
+def test_what_running_trials_hold_is_a_part_of_the_whole_budget() -> None:
+    history = [Observation(params={"lr": x}, state=TrialState.COMPLETE, score=x, cost_seconds=40.0) for x in (0.1, 0.9)]
+    data = History.of(LARGE, history, [{"lr": 0.5}])
+    told = AffordableCost.of(LARGE, data, Budget(remaining_seconds=820.0, running_seconds=100.0))
+    assert told.total_seconds == 80.0 + 100.0 + 820.0
+    untold = AffordableCost.of(LARGE, data, Budget(remaining_seconds=820.0))
+    assert untold.total_seconds == pytest.approx(80.0 + 40.0 + 820.0, rel=0.01)
+
+
+def test_of_a_trial_that_goes_on_only_the_rest_counts_as_running() -> None:
+    history = [Observation(params={"lr": x}, state=TrialState.COMPLETE, score=x, cost_seconds=40.0) for x in (0.1, 0.9)]
+    data = History.of(LARGE, history, [{"lr": 0.5}])
+    beside = [
+        AffordableCost.of(
+            LARGE, data, Budget(remaining_seconds=900.0, running_seconds=held, can_wait=True), running_share=0.5
+        ).beside_seconds
+        for held in (10.0, 500.0)
+    ]
+    assert beside[0] == 0.5 * 990.0 - 10.0
+    assert beside[1] == pytest.approx(0.5 * 1480.0 - 40.0, abs=1.0), "a cap that is set aside is not yet a cost"

@@ -246,3 +246,40 @@ def test_a_history_without_legs_has_one_score_of_each_run() -> None:
     one = data.one_of_each_run()
     for name in ("x_scored", "scores", "costs", "runs", "unfinished"):
         assert getattr(one, name).tolist() == getattr(data, name).tolist()
+
+
+def test_on_a_busy_machine_the_price_is_that_of_the_rest_at_todays_pace() -> None:
+    """All trials had their cores for a third of the time, so 1,000 steps took three seconds, and will again."""
+    history = [
+        dataclasses.replace(
+            o, cost_seconds=3.0 * o.cost_seconds, resumable_seconds=3.0 * o.run_seconds, busy_share=2 / 3
+        )
+        for o in some_trials()
+    ]
+    found = suggest(history, 900.0)
+    assert found.continues is not None and found.predicted_cost_seconds is not None
+    parent = history[found.continues]
+    assert found.continued_seconds == parent.run_seconds
+    rest = 3.0 * float(found.params["steps"]) / 1000.0 - parent.run_seconds
+    assert found.predicted_cost_seconds.value == pytest.approx(rest, rel=0.3)
+
+
+def test_a_run_whose_beginning_was_on_a_busy_machine_costs_what_it_would_have_on_a_calm_one() -> None:
+    parent = dataclasses.replace(trial(0, 0.01, 10_000), cost_seconds=30.0, resumable_seconds=30.0, busy_share=2 / 3)
+    leg, again = (
+        dataclasses.replace(
+            trial(number, 0.01, steps),
+            continues=number - 1,
+            continued_seconds=behind,
+            cost_seconds=seconds,
+            resumable_seconds=behind + seconds,
+            busy_share=busy,
+        )
+        for number, steps, behind, seconds, busy in ((1, 25_000, 30.0, 15.0, 0.0), (2, 50_000, 45.0, 50.0, 0.5))
+    )
+    for history in ([parent, leg, again], [again, parent, leg]):
+        data = History.of(SPACE, history, [])
+        assert sorted(data.costs.tolist()) == pytest.approx([10.0, 25.0, 50.0])
+        by_steps = {float(o.params["steps"]): o.expected_cost_seconds for o in contenders(SPACE, history)}
+        assert by_steps == pytest.approx({10_000.0: 10.0, 25_000.0: 25.0, 50_000.0: 50.0})
+    assert Continuable.of(SPACE, [parent, leg, again], NONE).behind.tolist() == pytest.approx([10.0, 25.0, 50.0])

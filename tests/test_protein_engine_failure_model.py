@@ -41,3 +41,13 @@ def test_when_all_failed_the_search_can_go_on() -> None:
     model = FailureModel.fit(SPACE, x, np.zeros(5, dtype=bool))
     far = 1.0 - x[:1]
     assert model.p_ok(far)[0] > model.p_ok(x)[0] > 0.0
+
+
+def test_of_many_trials_failures_and_successes_are_learnt_from_in_proportion_and_from_everywhere() -> None:
+    x = np.linspace(0.0, 1.0, 2000)[:, None].repeat(4, axis=1)  # in order, as the engine has them
+    model = FailureModel.fit(SPACE, SPACE.canonical(x), np.arange(2000) % 20 != 0)
+    assert model.process is not None
+    failed, lr = model.process.y < 0.0, model.process.x[:, 0]
+    assert (len(failed), int(failed.sum())) == (300, 15)
+    for some in (lr[failed], lr[~failed]):
+        assert np.mean(some < np.median(model.process.x[:, 0])) == pytest.approx(0.5, abs=0.25)

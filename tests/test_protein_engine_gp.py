@@ -207,6 +207,12 @@ def test_a_subset_keeps_the_best(y: list[float], size: int) -> None:
     assert max(y) == max(y[i] for i in keep)
 
 
+def test_of_equal_targets_a_subset_takes_some_from_everywhere() -> None:
+    """The points lie in the order of their coordinates, so the first ones would be those of one corner."""
+    keep = subset(np.ones(1000), 100)
+    assert np.histogram(keep, 4, (0, 1000))[0].max() < 40
+
+
 def test_a_fit_that_fails_says_so_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: object, **kwargs: object) -> None:
         raise np.linalg.LinAlgError("no convergence")

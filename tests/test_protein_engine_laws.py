@@ -47,6 +47,18 @@ def trials(num: int = 60, seed: int = 0) -> list[Observation]:
     return [observed(params) for params in SPACE.from_unit_many(SPACE.sample(num, np.random.default_rng(seed)))]
 
 
+def in_pairs(history: list[Observation]) -> list[Observation]:
+    """Every second trial has gone on with the one before it."""
+    return [dataclasses.replace(o, number=i, continues=i - 1 if i % 2 else None) for i, o in enumerate(history)]
+
+
+def with_luck(model: FrontModel) -> FrontModel:
+    """The same, but runs differ by much."""
+    process = front_model._mode(model.score)
+    process = conditioned(process.x, process.y, process.runs, process.kernel, process.noise, 0.3)
+    return dataclasses.replace(model, score=dataclasses.replace(model.score, process=process))
+
+
 @pytest.fixture(scope="module")
 def laws() -> Laws:
     return fit_laws(SPACE, trials())
@@ -225,12 +237,15 @@ def test_two_trials_of_equal_score_have_laws_that_tell_nothing() -> None:
     assert found.plan(1000.0).params["steps"] == pytest.approx(1e7, rel=0.1)
 
 
-def test_drawn_functions_have_the_mean_and_the_spread_of_the_posterior(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("legs", [False, True])
+def test_drawn_functions_have_the_mean_and_the_spread_of_the_posterior(
+    monkeypatch: pytest.MonkeyPatch, legs: bool
+) -> None:
     monkeypatch.setattr(front_model, "_TEMPER", 1.0)
     monkeypatch.setattr(front_model, "_NUM_FEATURES", 4096)
-    model = FrontModel.fit(
-        SPACE, History.of(SPACE, [observed(o.params, 0.1 * i) for i, o in enumerate(trials(12))], [])
-    )
+    history = [observed(o.params, 0.1 * i) for i, o in enumerate(trials(12))]
+    model = FrontModel.fit(SPACE, History.of(SPACE, in_pairs(history) if legs else history, []))
+    model = with_luck(model) if legs else model
     places = SPACE.sample(20, np.random.default_rng(1))
     drawn = model.draws(4000, np.random.default_rng(2))(places)
     moved = front_model._moved(places, model.slopes, 4)
@@ -239,10 +254,12 @@ def test_drawn_functions_have_the_mean_and_the_spread_of_the_posterior(monkeypat
     assert np.allclose(drawn.std(axis=1), sd, rtol=0.15, atol=0.02)
 
 
-def test_the_slopes_are_at_the_mode_of_their_posterior() -> None:
+@pytest.mark.parametrize("legs", [False, True])
+def test_the_slopes_are_at_the_mode_of_their_posterior(legs: bool) -> None:
     """The posterior of the slopes at held hyperparameters, by the process's own density: no step makes it likelier."""
-    data = History.of(SPACE, trials(40), [])
-    model = FrontModel.fit(SPACE, data)
+    data = History.of(SPACE, in_pairs(trials(40)) if legs else trials(40), [])
+    model = with_luck(FrontModel.fit(SPACE, data)) if legs else FrontModel.fit(SPACE, data)
+    assert len(set(front_model._mode(model.score).runs)) == (20 if legs else 40)
     low, high = model.log_cost_range
     free, sd = np.array([0, 1, 2]), front_model.SLOPE_SD * (high - low) / math.log(10.0)
     mode, covariance = front_model._slope_posterior(model.score, model.places, model.slopes, free, 4, sd)

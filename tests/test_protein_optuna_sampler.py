@@ -371,9 +371,11 @@ def test_running_trials_are_expected_to_cost_what_the_one_rule_says() -> None:
         running.state, running.datetime_start, running.datetime_complete = TrialState.RUNNING, began, None
     predicted.user_attrs = {"protein:predicted_cost_seconds": 70.0}
     by_clock, noted = (sampler(cost_attribute=name, budget_seconds=200.0) for name in (None, "seconds"))
-    assert by_clock._remaining_seconds([finished], [predicted]) == pytest.approx(200.0 - 40.0 - 70.0, abs=0.1)
-    assert by_clock._remaining_seconds([finished], [unknown]) == pytest.approx(200.0 - 40.0 - 50.0, abs=1.0)
+    assert by_clock._budget_left([finished], [predicted]).remaining_seconds == pytest.approx(
+        200.0 - 40.0 - 70.0, abs=0.1
+    )
+    assert by_clock._budget_left([finished], [unknown]).remaining_seconds == pytest.approx(200.0 - 40.0 - 50.0, abs=1.0)
     finished.user_attrs = {"seconds": 3.0}  # in another unit than the clock
-    assert noted._remaining_seconds([finished], [unknown]) == 200.0 - 3.0 - 3.0
+    assert noted._budget_left([finished], [unknown]).remaining_seconds == 200.0 - 3.0 - 3.0
     unknown.user_attrs = {"seconds": 5.0}
-    assert noted._remaining_seconds([finished], [unknown]) == 200.0 - 3.0 - 5.0
+    assert noted._budget_left([finished], [unknown]).remaining_seconds == 200.0 - 3.0 - 5.0

@@ -35,10 +35,10 @@ from engine.reference import search
 from engine.synthetic import FAMILIES, make_synthetic
 from engine.variants import variant
 
-from protein.engine.budget import RunningCost, remaining_seconds
+from protein.engine.budget import RunningCost, budget_left
 from protein.ports import Designer
 from protein.sweep.methods import make_designer
-from protein.types import Budget, Observation, Suggestion, TrialEnd
+from protein.types import Observation, Suggestion, TrialEnd
 
 WORKERS = (1, 4, 16, 64)
 METHODS = {"protein": "", "eager": "running_share=1.0", "random": ""}  # and the engine's settings
@@ -93,11 +93,11 @@ class Simulation:
     def _fill(self) -> None:
         while len(self._running) < self._workers and self._started < MAX_TRIALS:
             running = list(self._running.values())
-            left = remaining_seconds(
+            left = budget_left(
                 self._total, [o.cost_seconds for o in self.run.history], [self._expected(trial) for trial in running]
             )
-            budget = Budget(
-                remaining_seconds=left,
+            budget = dataclasses.replace(
+                left,
                 max_trial_seconds=COST_CAP * self._total,
                 can_wait=True,
                 num_free=self._workers - len(running),

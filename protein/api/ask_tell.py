@@ -24,7 +24,7 @@ import numpy as np
 from protein import validate
 from protein.api.reading import sampled
 from protein.direction import shown_contender, shown_estimate, stored_score
-from protein.engine.budget import RunningCost, limit_reached, remaining_seconds, why_nothing
+from protein.engine.budget import RunningCost, budget_left, limit_reached, why_nothing
 from protein.engine.laws import Laws, fit_laws
 from protein.engine.recommend import Contender, best, contenders
 from protein.errors import UsageError
@@ -179,8 +179,8 @@ class Protein:
                 return None
         history = self._history()
         running = [pending.params for pending in self._pending]
-        budget = Budget(
-            remaining_seconds=self._remaining_seconds(),
+        budget = dataclasses.replace(
+            self._budget_left(),
             max_trial_seconds=self._max_trial_seconds,
             remaining_trials=remaining_trials,
         )
@@ -300,9 +300,9 @@ class Protein:
             for i, one in enumerate(self._observations)
         ]
 
-    def _remaining_seconds(self) -> float | None:
+    def _budget_left(self) -> Budget:
         predictions = [suggestion.predicted_cost_seconds for suggestion in self._pending]
-        return remaining_seconds(
+        return budget_left(
             self._budget_seconds,
             [observation.cost_seconds for observation in self._observations],
             [

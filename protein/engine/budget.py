@@ -1,7 +1,7 @@
 """The budget: what running trials are expected to cost, which trials fit what is left, and why none does.
 
 **What is left.** The remaining budget is the whole one, less what finished trials cost, less what running trials are
-expected to cost (`remaining_seconds`). A running trial is expected to cost
+expected to cost (`budget_left`). A running trial is expected to cost
 
 1. what the engine predicted for it, but at most its cap;
 2. without a prediction, its cap: the trial is ended there, so the budget cannot be overspent. Only the engine's
@@ -68,21 +68,21 @@ class RunningCost:
         return max(expected, self.spent_seconds)
 
 
-def remaining_seconds(
+def budget_left(
     budget_seconds: float | None, finished_seconds: Sequence[float], running: Iterable[RunningCost]
-) -> float | None:
+) -> Budget:
     """Returns what is left of a budget, by the rule at the head of this file; below 0 when it is overspent.
 
     Args:
-        budget_seconds: the whole budget; None: no budget, so the result is None.
+        budget_seconds: the whole budget; None: no budget, and what is left is None.
         finished_seconds: the costs of finished trials, failures included.
         running: the trials that run.
     """
-    if budget_seconds is None:
-        return None
     spent = sum(finished_seconds)
     mean = spent / max(len(finished_seconds), 1)
-    return budget_seconds - spent - sum(trial.expected_seconds(mean) for trial in running)
+    held = sum(trial.expected_seconds(mean) for trial in running)
+    left = None if budget_seconds is None else budget_seconds - spent - held
+    return Budget(remaining_seconds=left, running_seconds=held)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class AffordableCost:
     Attributes:
         budget: what is left, and the cap on one trial.
         model: predicts what a trial costs; None while no cost is known.
-        total_seconds: the whole sweep's budget, spent and left.
+        total_seconds: the whole sweep's budget: spent, held by running trials, and left.
         slot_seconds: what is left of the budget for each trial that may still be started; 0 where their number is not
             limited.
         slowdown: how many seconds of the budget a trial takes for one second that the model predicts: a busy machine.
@@ -136,15 +136,19 @@ class AffordableCost:
             model = CostModel.fit(space, data.x_stopped, data.least_costs)
         if budget.remaining_seconds is None:
             return cls(budget, model, _OPEN_BUDGET * data.spent_seconds, slowdown=data.slowdown)
-        total = data.spent_seconds + budget.remaining_seconds
+        predicted = 0.0
+        if model is not None and len(data.x_running):
+            predicted = data.slowdown * float(np.sum(np.exp(model.predict(data.x_running)[0])))
+        held = predicted if budget.running_seconds is None else budget.running_seconds
+        total = data.spent_seconds + held + budget.remaining_seconds
         slot = 0.0
         if budget.remaining_trials is not None:
             slot = budget.remaining_seconds / max(budget.remaining_trials, 1)
         num_running, beside = len(data.x_running), math.inf
         crowded = budget.can_wait and model is not None and num_running + budget.num_free > always_running
         if budget.can_wait and model is not None and num_running >= always_running:
-            running = data.slowdown * float(np.sum(np.exp(model.predict(data.x_running)[0])))
-            beside = running_share * (total + running) - running  # what running trials hold is not in `total`
+            # A trial that was not predicted holds its cap; of a leg, the model predicts the whole run.
+            beside = running_share * total - min(predicted, held)
         return cls(budget, model, total, slot, beside, data.slowdown, crowded)
 
     def estimate(self, x: Array) -> Estimate | None:
@@ -162,8 +166,8 @@ class AffordableCost:
     def fits(self, x_unit: Array, behind: Array | None = None) -> NDArray[np.bool_]:
         """Returns which of n points, `n x d`, may be started, `n`.
 
-        `behind`, `n`, are the seconds of each run that are paid already: the rest has to fit the budget, and the whole
-        run the cap. None: all runs begin anew.
+        `behind`, `n`, are the seconds of each run that are paid already, on a machine without other programs: the rest
+        has to fit the budget, and the whole run the cap. None: all runs begin anew.
         """
         limit = self.budget.next_trial_seconds
         if limit <= 0:
@@ -176,7 +180,8 @@ class AffordableCost:
             return np.asarray(upper <= math.log(limit))
         left, cap = self.budget.remaining_seconds, self.budget.max_trial_seconds
         within_cap = np.exp(upper) <= (math.inf if cap is None else cap)
-        return within_cap & (rest_seconds(np.exp(upper), behind) <= (math.inf if left is None else left))
+        rest = rest_seconds(np.exp(upper), self.slowdown * behind)
+        return within_cap & (rest <= (math.inf if left is None else left))
 
 
 def cheapest_points(space: Space, x_unit: Array) -> Array:

@@ -7,7 +7,7 @@ is what the config costs whoever trains it later. Only the price differs.
 
 Notation
     behind   seconds of training behind the checkpoint from which a trial goes on
-    c(x)     predicted cost of the whole longer run
+    c(x)     predicted cost of the whole longer run; like `behind`, in seconds of a machine without other programs
     rest     c(x) - behind, at least `_LEAST_REST` of c(x): the price
 
 Source: the idea is that of Swersky, Snoek and Adams, Freeze-Thaw Bayesian Optimization (2014). There curves are
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protein.engine.gp import Array
-from protein.engine.history import readable
+from protein.engine.history import by_whole_runs, readable
 from protein.engine.pareto import front_indices
 from protein.space import Space
 from protein.types import Observation, Params, TrialState
@@ -35,8 +35,8 @@ _SAME = 1e-9  # coordinates that differ by no more are equal
 class Continuable:
     """The n trials that can be continued.
 
-    Notation as above; `paid` is what a whole run has cost so far. That is more than `behind` where the checkpoint lies
-    before the run's end.
+    Notation as above; `paid` is what a whole run has cost so far, on such a machine, too. That is more than `behind`
+    where the checkpoint lies before the run's end.
 
     Attributes:
         space: it has a cost parameter, unless n is 0.
@@ -58,7 +58,7 @@ class Continuable:
 
         The points of running trials are `r x d`. A trial is left out while one of them trains its config for longer.
         """
-        able = [o for o in history if o.resumable_seconds is not None and o.state is TrialState.COMPLETE]
+        able = [o for o in by_whole_runs(history) if o.resumable_seconds is not None and o.state is TrialState.COMPLETE]
         able = [o for o in able if not o.excluded]
         able = sorted((o for o in able if o.number is not None), key=lambda o: o.number or 0)
         if space.cost_index is None:
@@ -67,7 +67,8 @@ class Continuable:
         if able and len(x_running):
             free = ~_trained_for_longer(x, x_running, space.cost_index)
             able, x = [o for o, is_free in zip(able, free, strict=True) if is_free], x[free]
-        behind, paid = [o.resumable_seconds or 0.0 for o in able], [o.run_seconds for o in able]
+        behind = [(o.resumable_seconds or 0.0) * (1.0 - (o.busy_share or 0.0)) for o in able]
+        paid = [o.calm_seconds for o in able]
         return cls(space, able, x, np.array(behind), np.array(paid))
 
     def contenders(self, mean: Array, num_most: int) -> "Continuable":

@@ -27,9 +27,10 @@ class FailureModel:
         cls, space: Space, x_unit: Array, ok: NDArray[np.bool_], *, source: SourceTrials | None = None
     ) -> "FailureModel":
         """Fits to `n` points, `n x d`, and whether they gave a score, `n`; a source sweep's targets are +1 and -1."""
+        num_source = 0
         if source is not None:
             source = source.some(len(x_unit))
-            ok = np.concatenate([source.target > 0, ok])
+            ok, num_source = np.concatenate([source.target > 0, ok]), len(source.target)
         if not len(ok) or bool(np.all(ok)):
             return cls(space, 1.0, None)
         # Two artificial successes keep the level above 0 where everything has failed so far, so that the search
@@ -40,11 +41,12 @@ class FailureModel:
             log_outputscale=(0.0, 0.7),
             log_noise=(math.log(0.05), 1.0),
         )
-        target = 2.0 * np.asarray(ok, dtype=np.float64) - 1.0 - center
-        features, groups = space.features(x_unit), space.feature_groups()
+        keep = _in_proportion(ok[num_source:], _MAX_POINTS - num_source)
+        target = 2.0 * np.concatenate([ok[:num_source], ok[num_source:][keep]]) - 1.0 - center
+        features, groups = space.features(x_unit[keep]), space.feature_groups()
         if source is not None:
             features, groups = stacked(space, features, groups, prior, source.x_unit)
-        return cls(space, center, fit(features, target, groups, prior, max_points=_MAX_POINTS))
+        return cls(space, center, fit(features, target, groups, prior))
 
     def p_ok(self, x_unit: Array) -> Array:
         """Returns the probability of a score, `m`, within (0, 1]; 1 before anything has failed."""
@@ -53,3 +55,9 @@ class FailureModel:
         mean, sd = self.process.predict(model_inputs(self.space, x_unit, self.process))
         squashed = ndtr((self.center + mean) / np.sqrt(sd * sd + 0.25))
         return np.asarray(np.maximum(squashed, 1e-6))
+
+
+def _in_proportion(ok: NDArray[np.bool_], size: int) -> NDArray[np.intp]:
+    """Returns at most `size` of n positions, in order, of successes and of failures the same share, drawn at random."""
+    order = np.lexsort((np.random.default_rng(0).permutation(len(ok)), ok))
+    return np.sort(order[np.linspace(0, len(ok) - 1, min(len(ok), size)).round().astype(np.intp)])

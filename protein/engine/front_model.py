@@ -100,6 +100,8 @@ class FrontModel:
                 _moved(places, slopes, index),
                 scores,
                 unfinished=data.unfinished[keep],
+                runs=data.runs[keep],
+                log_run_variance=settings.log_run_variance,
                 scale=scale,
                 log_noise=settings.log_noise,
                 amplitude_slope=settings.amplitude_slope,
@@ -145,6 +147,9 @@ class FrontModel:
             return np.asarray((np.cos(x @ frequencies.T + phases) * kernel.amplitude(x)[:, None]) @ weights)
 
         noise = math.sqrt(process.noise) * rng.standard_normal((len(process.x), num_draws))
+        if process.run_variance:
+            luck = math.sqrt(process.run_variance) * rng.standard_normal((int(process.runs.max()) + 1, num_draws))
+            noise += luck[process.runs]
         gap = process.y[:, None] - prior(process.x) - noise
         correction = cho_solve((process.chol, True), gap)
         mean_weights = (1.0 - _TEMPER) * process.alpha[:, None]
@@ -262,13 +267,14 @@ def _slope_posterior(
     columns = np.array([list(score.space.feature_groups()).index(i) for i in free])
     weight = kernel.lengthscale[columns] ** -2.0
     amplitude = np.outer(kernel.amplitude(process.x), kernel.amplitude(process.x))
+    noise = process.run_variance * (process.runs[:, None] == process.runs[None, :])
+    noise.flat[:: n + 1] += process.noise + _JITTER * kernel.outputscale
 
     def objective(b: Array) -> tuple[float, Array]:
         """Minus the log posterior of the slopes, up to a constant, and its gradient."""
         x = process.x.copy()
         x[:, columns] = places[:, free] - b * (v[:, None] - 1.0)
-        k = kernel(x, x)
-        k.flat[:: n + 1] += process.noise + _JITTER * kernel.outputscale
+        k = kernel(x, x) + noise
         chol, info = lapack.dpotrf(k, lower=1, clean=1)
         if info != 0:
             return 1e10, np.zeros(num)  # not positive definite: the line search steps back

@@ -194,10 +194,14 @@ def _fit(x: Array, y: Array, groups: Sequence[int], prior: Prior, runs: Runs) ->
 
 
 def subset(y: Array, size: int) -> NDArray[np.intp]:
-    """Returns at most `size` of n positions, in order: half of them the highest targets, the rest spread evenly."""
+    """Returns at most `size` of n positions, in order: half of them the highest targets, the rest spread evenly.
+
+    Which of equal targets are taken is left to chance, because the points lie in the order of their coordinates. The
+    same n gives the same choice.
+    """
     if len(y) <= size:
         return np.arange(len(y))
-    order = np.argsort(-y, kind="stable")
+    order = np.lexsort((np.random.default_rng(0).permutation(len(y)), -y))
     top, rest = order[: size // 2], order[size // 2 :]
     spread = rest[np.linspace(0, len(rest) - 1, size - len(top)).round().astype(np.intp)]
     return np.sort(np.concatenate([top, spread]))

@@ -23,7 +23,7 @@ A busy machine does not make a config expensive. Where it is known for how long 
 models learn what it would have cost without them. What the next trial takes of the budget is that times `slowdown`.
 
 A trial that continues another one has the cost of the whole run, as if it had been trained in one go. Both are scores
-of one run.
+of one run. Each leg of a run may have met other programs for a time of its own (`by_whole_runs`).
 """
 
 import dataclasses
@@ -96,7 +96,7 @@ class History:
         cls, space: Space, history: Sequence[Observation], running: Sequence[Params], *, max_curve_points: int = 0
     ) -> "History":
         """Reads a sweep's finished and running trials, and at most `max_curve_points` points of their curves."""
-        finished = [o for o in history if teaches(o)]
+        finished = [o for o in by_whole_runs(history) if teaches(o)]
         unit = steps_per_unit(space, finished)
         # Of any other trial, what was asked for is what was reached.
         asked = [o.params for o in finished if o.state is TrialState.PRUNED]
@@ -178,6 +178,20 @@ def _slowdown(history: Sequence[Observation]) -> float:
     known = [o for o in history if o.busy_share is not None and o.cost_seconds > 0.0][-_NUM_RECENT:]
     measured = math.fsum(o.cost_seconds for o in known)
     return measured / math.fsum(o.cost_seconds * (1.0 - (o.busy_share or 0.0)) for o in known) if known else 1.0
+
+
+def by_whole_runs(history: Sequence[Observation]) -> list[Observation]:
+    """Returns the n trials with the busy share of the whole run that each of them ends, not of its last leg alone."""
+    busy = {o.number: o.busy_share for o in history}
+    legs = [o for o in history if o.continues in busy and o.continues is not None and o.run_seconds > 0.0]
+    changed = {}
+    for leg in sorted(legs, key=lambda o: o.number or 0):  # a leg has a higher number than what it went on with
+        behind = busy[leg.continues]
+        if behind != leg.busy_share:
+            seconds = leg.cost_seconds * (leg.busy_share or 0.0) + leg.continued_seconds * (behind or 0.0)
+            busy[leg.number] = seconds / leg.run_seconds
+            changed[id(leg)] = dataclasses.replace(leg, busy_share=busy[leg.number])
+    return [changed.get(id(o), o) for o in history]
 
 
 def teaches(observation: Observation) -> bool:

@@ -40,7 +40,7 @@ from protein.engine.contender import best as best
 from protein.engine.contender import knee as knee
 from protein.engine.contender import spoken_of
 from protein.engine.gp import Array, single_thread
-from protein.engine.history import History, complete_runs
+from protein.engine.history import History, by_whole_runs, complete_runs
 from protein.engine.sample import Sample
 from protein.engine.score_model import ScoreModel, ScoreScale, fit_score_model
 from protein.engine.settings import EngineSettings
@@ -98,6 +98,7 @@ def contenders(
         start: the initial config, which is never left out.
     """
     groups, x = complete_runs(space, observations)
+    calm = by_whole_runs(observations)
     if not groups:
         return []
     try:
@@ -117,7 +118,7 @@ def contenders(
         Contender(
             params=observations[group[0]].params,
             score=score,
-            expected_cost_seconds=_cost_seconds(observations, group),
+            expected_cost_seconds=_cost_seconds(calm, group),
             trials=tuple(group),
             measured=tuple(_score(observations[i]) for i in group),
             basis=basis,
@@ -145,7 +146,8 @@ def _spoken_of(
     values: Sequence[float], observations: Sequence[Observation], groups: Sequence[Sequence[int]], start: Params | None
 ) -> list[int]:
     """Returns which of n contenders are wanted of a sample, in order. `values`, `n`, are their expected scores."""
-    costs = [_cost_seconds(observations, group) for group in groups]
+    calm = by_whole_runs(observations)
+    costs = [_cost_seconds(calm, group) for group in groups]
     measured = [max(_score(observations[i]) for i in group) for group in groups]
     kept = spoken_of(values, costs, measured)
     kept.update(sorted(range(len(values)), key=lambda i: -values[i])[:_NUM_BEST])

@@ -5,6 +5,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from protein.engine.acquisition import cost_levels, front_at, log_value
 from protein.engine.budget import AffordableCost, cheapest_points
@@ -52,8 +53,8 @@ class Search:
         start: Array,
         listed: Array | None,
         rng: np.random.Generator,
-        sources: Sequence[SourceSweep] = (),
-        continuable: Continuable | None = None,
+        sources: Sequence[SourceSweep],
+        continuable: Continuable,
     ) -> None:
         """Fits the models.
 
@@ -66,11 +67,11 @@ class Search:
             listed: every point of a space that has few, `n x d`, or None.
             rng: source of randomness.
             sources: the source sweeps.
-            continuable: the finished trials that can be continued, if any.
+            continuable: the finished trials that can be continued.
         """
         assert affordable.model is not None
         self._space, self._data, self._affordable, self._settings, self._rng = space, data, affordable, settings, rng
-        self._start, self._listed, self._continuable = start, listed, continuable
+        self._start, self._listed = start, listed
         # A trial also takes one of the trials that are still allowed. Where many seconds are left for few of them,
         # expensive trials are no worse than cheap ones.
         self._slowdown = affordable.slowdown  # models, levels and prices are in seconds of a calm machine
@@ -114,6 +115,7 @@ class Search:
             mean, sd = self._score.predict(source.x_front)
             self._beaten_mean = np.concatenate([self._front_mean, mean - settings.source_front_margin * sd])
             self._beaten_log_cost = np.concatenate([log_cost, self._cost.predict(source.x_front)[0]])
+        self._able, self._x_longer, self._which_longer = self._longer_runs(continuable)
 
     def pick(self) -> Pick | None:
         """Returns the most valuable point that may be started, or None when none may."""
@@ -123,7 +125,7 @@ class Search:
         if not len(x):
             x = self._startable(cheapest_points(self._space, np.concatenate([centers, self._fresh()])))
             if not len(x):
-                return self._continuation(*self._levels(self._x_front), -math.inf)
+                return self._continuation(*self._levels(x), -math.inf)
         levels, front = self._levels(x)
         value = self._value(x, levels, front)
         for width in self._settings.refine_widths if self._listed is None else ():
@@ -137,42 +139,50 @@ class Search:
         better = self._continuation(levels, front, float(np.max(value)))
         return better or self.predicted(chosen, self._space.from_unit(chosen), self._reason(chosen))
 
-    def _continuation(self, levels: Array, front: Array, value_of_new: float) -> Pick | None:
-        """Returns the most valuable longer run of a finished trial, where it is worth more than the best new trial."""
-        able, settings = self._continuable, self._settings
-        if able is None or not len(able.trials) or settings.num_continued == 0:
-            return None
-        able = able.contenders(self._score.predict(able.x_unit)[0], settings.num_continued)
-        x, which = able.ladders(settings.num_rungs, self._rng)
+    def _longer_runs(self, able: Continuable) -> tuple[Continuable, Array, NDArray[np.intp]]:
+        """Returns trials that may go on, valid longer runs of them, `m x d`, and which trial each continues, `m`."""
+        if self._settings.num_continued == 0 or not len(able.trials):
+            return able, np.empty((0, self._space.num_dims)), np.empty(0, dtype=np.intp)
+        able = able.contenders(self._score.predict(able.x_unit)[0], self._settings.num_continued)
+        x, which = able.ladders(
+            self._settings.num_rungs, self._rng.spawn(1)[0]
+        )  # new trials stay what they are without
         fresh = np.array([key not in self._data.taken for key in keys(x)], dtype=bool)
         x, which = x[fresh], which[fresh]
         if len(x):
-            whole = self._slowdown * np.exp(self._cost.predict(x)[0])
-            rest = rest_seconds(whole, able.behind[which])
-            fits = self._affordable.fits(x, able.behind[which])
-            fits &= np.log(rest / self._slowdown) <= self._log_cautious_seconds
+            whole, behind = np.exp(self._cost.predict(x)[0]), able.behind[which]
+            fits = self._affordable.fits(x, behind)
+            fits &= np.log(rest_seconds(whole, behind)) <= self._log_cautious_seconds
             fits &= whole >= LEAST_GROWTH * able.paid[which]
             x, which = x[fits], which[fits]
+        return able, x, which
+
+    def _continuation(self, levels: Array, front: Array, value_of_new: float) -> Pick | None:
+        """Returns the most valuable longer run of a finished trial, where it is worth more than the best new trial."""
+        able, x, which = self._able, self._x_longer, self._which_longer
         if not len(x):
             return None
         value = self._value(x, levels, front, able.behind[which])
         best = int(np.argmax(value))
         if value[best] <= value_of_new:
             return None
-        trial, behind = int(which[best]), float(able.behind[which[best]])
-        reason = f"{able.words(trial, x[best])}: {self._reason(x[best])}"
-        pick = self.predicted(x[best], able.params(trial, x[best]), reason, behind)
-        return dataclasses.replace(pick, continues=able.trials[trial].number, continued_seconds=behind)
+        position, behind = int(which[best]), float(able.behind[which[best]])
+        trial = able.trials[position]
+        reason = f"{able.words(position, x[best])}: {self._reason(x[best])}"
+        pick = self.predicted(x[best], able.params(position, x[best]), reason, behind)
+        return dataclasses.replace(pick, continues=trial.number, continued_seconds=trial.resumable_seconds or 0.0)
 
     def predicted(self, x: Array, params: Params, reason: str, behind: float = 0.0) -> Pick:
         """Returns a point, `d`, with what is predicted for it; its origin is the reason and what went wrong in fits.
 
-        Of its cost, the seconds that lie `behind` are paid already.
+        Of its cost, the seconds that lie `behind`, on a machine without other programs, are paid already.
         """
         (score,) = self._score.estimates(x[None, :], measured=True, chosen=True)
         whole = self._affordable.estimate(x)
         assert whole is not None
-        low, seconds, high = rest_seconds(np.array([whole.low, whole.value, whole.high]), np.array(behind)).tolist()
+        low, seconds, high = rest_seconds(
+            np.array([whole.low, whole.value, whole.high]), np.array(self._slowdown * behind)
+        ).tolist()
         fallbacks = [
             f"{name}: {process.fallback}"
             for name, process in (
@@ -211,10 +221,9 @@ class Search:
 
     def _levels(self, x: Array) -> tuple[Array, Array]:
         """Levels from the lowest to the highest cost that was measured or could be chosen, and the front at them."""
-        mean, _ = self._cost.predict(x)
-        low = min(float(np.min(mean)), float(np.min(self._front_log_cost)))
-        high = max(float(np.max(mean)), float(np.max(self._front_log_cost)))
-        levels = cost_levels(low, high, self._settings.num_levels)
+        mean, _ = self._cost.predict(x if len(x) else self._x_front)
+        log_cost = np.concatenate([mean, self._front_log_cost])
+        levels = cost_levels(float(np.min(log_cost)), float(np.max(log_cost)), self._settings.num_levels)
         return levels, front_at(levels, self._beaten_mean, self._beaten_log_cost, self._settings.front_floor)
 
     def _value(self, x: Array, levels: Array, front: Array, behind: Array | None = None) -> Array:
@@ -232,9 +241,7 @@ class Search:
             cost_exponent=self._settings.cost_exponent,
             log_price_floor=self._log_price_floor,
             best_share=self._settings.best_share,
-            log_price=None
-            if behind is None
-            else np.log(rest_seconds(self._slowdown * np.exp(cost_mean), behind)) - math.log(self._slowdown),
+            log_price=None if behind is None else np.log(rest_seconds(np.exp(cost_mean), behind)),
         )
         return value - _UNSAFE_PENALTY * np.maximum(self._least_p_ok - p_ok, 0.0)
 

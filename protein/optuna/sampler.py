@@ -39,7 +39,7 @@ from typing import Any
 import numpy as np
 
 from protein import validate
-from protein.engine.budget import RunningCost, remaining_seconds
+from protein.engine.budget import RunningCost, budget_left
 from protein.engine.designer import ProteinDesigner
 from protein.engine.settings import EngineSettings
 from protein.errors import UsageError
@@ -162,9 +162,9 @@ class ProteinSampler(BaseSampler):
         start = next((params for other in others if (params := joint.fixed_params(other)) is not None), None)
         pending = [params for other in running if (params := joint.params(other)) is not None]
         designer = ProteinDesigner(joint.space, start, seed=self._seed, settings=EngineSettings())
-        remaining = self._remaining_seconds(finished, running)
-        suggestion = designer.suggest(history, pending, Budget(remaining_seconds=remaining), seed)
-        if suggestion is not None or remaining is None:
+        budget = self._budget_left(finished, running)
+        suggestion = designer.suggest(history, pending, budget, seed)
+        if suggestion is not None or budget.remaining_seconds is None:
             return suggestion, False
         free = designer.suggest(history, pending, Budget(), seed)
         return None, free is not None
@@ -186,12 +186,11 @@ class ProteinSampler(BaseSampler):
     def after_trial(self, study: Study, trial: FrozenTrial, state: OptunaState, values: Sequence[float] | None) -> None:
         """Stops the study when the budget is spent. A study that is driven by ask and tell cannot be stopped."""
         finished = [other for other in _trials(study) if other.state.is_finished() and other.number != trial.number]
-        remaining = self._remaining_seconds([*finished, trial], [])
-        if remaining is not None and remaining <= 0:
+        if self._budget_left([*finished, trial], []).spent:
             _stopped(study)
 
-    def _remaining_seconds(self, finished: Sequence[FrozenTrial], running: Sequence[FrozenTrial]) -> float | None:
-        return remaining_seconds(
+    def _budget_left(self, finished: Sequence[FrozenTrial], running: Sequence[FrozenTrial]) -> Budget:
+        return budget_left(
             self._budget_seconds,
             [self._cost_seconds(trial) for trial in finished],
             [self._running_cost(trial) for trial in running],

@@ -1,9 +1,10 @@
 """What is left of a sweep's budget, for a new trial or for one that goes on."""
 
+import dataclasses
 import math
 from collections.abc import Mapping
 
-from protein.engine.budget import RunningCost, remaining_seconds
+from protein.engine.budget import RunningCost, budget_left
 from protein.sweep.launching import Limits
 from protein.sweep.loop_settings import LoopSettings
 from protein.types import Budget, TrialRecord
@@ -30,12 +31,13 @@ def left(
     trials = [trial for trial in records.values() if trial.number != without]
     budget = settings.max_cost_seconds
     lost = math.fsum(trial.lost_seconds for trial in records.values())
-    return Budget(
-        remaining_seconds=remaining_seconds(
-            None if budget is None else budget - lost,
-            [trial.cost_seconds for trial in trials if trial.state.finished],
-            [_cost(trial, settings, limits) for trial in trials if not trial.state.finished],
-        ),
+    now = budget_left(
+        None if budget is None else budget - lost,
+        [trial.cost_seconds for trial in trials if trial.state.finished],
+        [_cost(trial, settings, limits) for trial in trials if not trial.state.finished],
+    )
+    return dataclasses.replace(
+        now,
         max_trial_seconds=settings.max_trial_seconds,
         remaining_trials=remaining_trials,
         can_wait=True,

@@ -20,6 +20,7 @@ class Budget:
         remaining_seconds: the sweep's budget, less what was spent and what running trials are expected to spend.
         max_trial_seconds: the cap on one trial.
         remaining_trials: how many trials may still be started, the next one included.
+        running_seconds: what running trials are expected to spend; None: the engine has to predict it.
         can_wait: whether the caller asks again when a running trial has ended, where there is no suggestion now. Then
             the engine may keep workers idle, rather than choose much of the sweep before it knows anything.
         num_free: how many workers are free, for the next trial and for others.
@@ -28,6 +29,7 @@ class Budget:
     remaining_seconds: float | None = None
     max_trial_seconds: float | None = None
     remaining_trials: int | None = None
+    running_seconds: float | None = None
     can_wait: bool = False
     num_free: int = 1
 
