@@ -66,6 +66,7 @@ def test_on_a_scale_of_powers_of_two_the_steps_reached_count_as_the_nearest() ->
         cut = Observation(params={"steps": 64}, state=TrialState.PRUNED, score=0.4, cost_seconds=1.0, curve=curve)
         data = History.of(space, [cut], [])
         assert (data.num_trials, data.x_scored.tolist()) == (1, [space.to_unit({"steps": counted}).tolist()])
+        assert data.costs.tolist() == pytest.approx([counted / min(reached, 64)]), "at the same seconds a step"
 
 
 COST_FREE = Space([Float("rate", 1e-4, 1e-1, scale="log"), Integer("width", 16, 256, scale="log")])

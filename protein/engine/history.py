@@ -11,13 +11,13 @@ cannot read, because it was changed since, are left out in the same way. So are 
 their params are taken: the engine does not run an exploit a second time.
 
 A trial that was stopped before its end counts as one that asked for the steps it reached: its score and its cost belong
-to those. The same holds for points of a trial's curve. Without a cost parameter the trial stays where it is, and counts
-with the cost that its whole run would have had. Where it is unknown how much of its run it made
-(`protein.engine.run_length`), its score teaches nothing, and its cost is the least that a whole run costs. Under a
-learning-rate schedule, a score half-way differs from the final score of a run half as long. So each score carries the
-share of its run that was still to come, `unfinished`, and the score model learns from the data whether that matters.
-The model also knows which run each score is of. Runs of one config differ (in their seeds), and this difference is in
-the whole curve of a run.
+to those (where the space lacks that number, to the nearest one, at the same seconds a step). The same holds for points
+of a trial's curve. Without a cost parameter the trial stays where it is, and counts with the cost that its whole run
+would have had. Where it is unknown how much of its run it made (`protein.engine.run_length`), its score teaches
+nothing, and its cost is the least that a whole run costs. Under a learning-rate schedule, a score half-way differs from
+the final score of a run half as long. So each score carries the share of its run that was still to come, `unfinished`,
+and the score model learns from the data whether that matters. The model also knows which run each score is of. Runs of
+one config differ (in their seeds), and this difference is in the whole curve of a run.
 
 A busy machine does not make a config expensive. Where it is known for how long other programs had a trial's cores, the
 models learn what it would have cost without them. What the next trial takes of the budget is that times `slowdown`.
@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protein.engine.gp import Array, Runs
-from protein.engine.run_length import amount_asked, least_seconds, reached, steps_per_unit
+from protein.engine.run_length import amount_asked, least_seconds, part_made, reached, steps_per_unit
 from protein.errors import SpaceError
 from protein.space import Space
 from protein.types import Observation, Params, TrialState
@@ -101,33 +101,34 @@ class History:
         # Of any other trial, what was asked for is what was reached.
         asked = [o.params for o in finished if o.state is TrialState.PRUNED]
         _, x_asked = readable(space, asked, asked)
-        ends = [reached(space, o, unit) for o in finished]
-        shares = [share for _, share in ends]
-        read, x_finished = readable(space, list(zip(finished, shares, strict=True)), [params for params, _ in ends])
+        ends = [(o, *reached(space, o, unit)) for o in finished]
+        read, x_finished = readable(space, ends, [params for _, params, _ in ends])
         _, x_running = readable(space, list(running), list(running))
         excluded = [o.params for o in history if o.excluded]
         _, x_excluded = readable(space, excluded, excluded)
         # Ties in x are broken by the result, so that the order of repeated trials does not matter either.
-        rows = [(x, _score(o), o.run_seconds) for (o, _), x in zip(read, x_finished.tolist(), strict=True)]
+        rows = [(x, _score(o), o.run_seconds) for (o, _, _), x in zip(read, x_finished.tolist(), strict=True)]
         order = sorted(range(len(rows)), key=rows.__getitem__)
         read, x_finished = [read[i] for i in order], x_finished[order]
         x_running = x_running[sorted(range(len(x_running)), key=x_running.tolist().__getitem__)]
         # A trial that was stopped, and shows no score of a known share of its run, is neither a success nor a failure.
-        has_score = np.array([_has_score(o) and share is not None for o, share in read], dtype=bool)
-        stopped = np.array([o.state is TrialState.PRUNED for o, _ in read], dtype=bool) & ~has_score
-        scored = [(o, share) for (o, share), has in zip(read, has_score, strict=True) if has and share is not None]
+        has_score = np.array([_has_score(o) and share is not None for o, _, share in read], dtype=bool)
+        stopped = np.array([o.state is TrialState.PRUNED for o, _, _ in read], dtype=bool) & ~has_score
+        scored = [
+            (o, params, share)
+            for (o, params, share), has in zip(read, has_score, strict=True)
+            if has and share is not None
+        ]
         x_scored = x_finished[has_score]
-        # Under a cost parameter, x is where the trial got to, and what it cost is the cost of that.
-        whole = np.array([share if space.cost_index is None else 1.0 for _, share in scored])
         x_curve, curve_scores, curve_unfinished, curve_runs = _curve_points(
-            space, [o for o, _ in scored], x_scored, unit, max_curve_points
+            space, [o for o, _, _ in scored], x_scored, unit, max_curve_points
         )
         return cls(
             x_scored=x_scored,
-            scores=np.array([_score(o) for o, _ in scored]),
-            costs=np.array([o.calm_seconds for o, _ in scored]) / whole,
-            runs=_runs([o for o, _ in scored], history),
-            unfinished=np.array([1.0 - share for _, share in scored]),
+            scores=np.array([_score(o) for o, _, _ in scored]),
+            costs=np.array([o.calm_seconds / part_made(space, o, params, share) for o, params, share in scored]),
+            runs=_runs([o for o, _, _ in scored], history),
+            unfinished=np.array([1.0 - share for _, _, share in scored]),
             x_curve=x_curve,
             curve_scores=curve_scores,
             curve_unfinished=curve_unfinished,
@@ -136,9 +137,14 @@ class History:
             ok=has_score[~stopped],
             x_stopped=x_finished[stopped],
             # Where the share is known, x is where the trial got to; else it is what was asked for.
-            least_costs=np.array([least_seconds(space, o, unit) if s is None else o.calm_seconds for o, s in read])[
-                stopped
-            ],
+            least_costs=np.array(
+                [
+                    least_seconds(space, o, unit)
+                    if share is None
+                    else o.calm_seconds / part_made(space, o, params, share)
+                    for o, params, share in read
+                ]
+            )[stopped],
             slowdown=_slowdown(history),
             x_running=x_running,
             taken=frozenset(keys(np.concatenate([x_asked, x_finished, x_running, x_excluded]))),

@@ -81,3 +81,13 @@ def reached(space: Space, observation: Observation, unit: float | None) -> tuple
     # Moved into the range (on a scale of powers of two, to the nearest one): the space has to be able to read it.
     lowered = parameter.clip(parameter.raw(min(made, asked)))
     return {**params, space.cost_parameter: lowered}, min(made / asked, 1.0)
+
+
+def part_made(space: Space, observation: Observation, params: Params, share: float) -> float:
+    """Returns which part of a run of `params` a trial made, given what `reached` returned for it.
+
+    That is the share in a space without a cost parameter. With one it is about 1: the steps that were made are moved
+    into the range, and on a scale of powers of two to the nearest one.
+    """
+    asked, counted = amount_asked(space, observation.params), amount_asked(space, params)
+    return 1.0 if asked is None or counted is None or share == 0.0 else share * asked / counted
