@@ -144,9 +144,8 @@ class Search:
         if self._settings.num_continued == 0 or not len(able.trials):
             return able, np.empty((0, self._space.num_dims)), np.empty(0, dtype=np.intp)
         able = able.contenders(self._score.predict(able.x_unit)[0], self._settings.num_continued)
-        x, which = able.ladders(
-            self._settings.num_rungs, self._rng.spawn(1)[0]
-        )  # new trials stay what they are without
+        # A generator of its own: what new trials are drawn does not depend on which trials may go on.
+        x, which = able.ladders(self._settings.num_rungs, self._rng.spawn(1)[0])
         fresh = np.array([key not in self._data.taken for key in keys(x)], dtype=bool)
         x, which = x[fresh], which[fresh]
         if len(x):
