@@ -23,10 +23,12 @@ def value(
     p_ok: float = 1.0,
     exponent: float = 0.4,
     best_share: float = 0.0,
+    top: float = 0.4,
 ) -> float:
     front = front_at(LEVELS, np.array([-1.0, 0.0, 0.4]), np.array([0.5, 1.5, 3.0]))
     arrays = [np.array([v]) for v in (mean, sd, cost, cost_sd, p_ok)]
-    return float(log_value(*arrays, levels=LEVELS, front=front, cost_exponent=exponent, best_share=best_share)[0])
+    found = log_value(*arrays, levels=LEVELS, front=front, top=top, cost_exponent=exponent, best_share=best_share)
+    return float(found[0])
 
 
 @pytest.mark.parametrize("u", [-1e4, -150.0, -101.0, -99.0, -30.0, -5.0, -1.0001, -1.0, 0.0, 2.0, 40.0, 1e6])
@@ -74,13 +76,14 @@ def test_the_value_is_the_expected_growth_of_the_hypervolume() -> None:
     inside = np.maximum(t, 0.0)  # levels begin at 0: what a trial cheaper than that adds below it is not counted
     after = [volume(np.append(known_scores, a), np.append(known_log_costs, b)) for a, b in zip(z, inside, strict=True)]
     arguments = [np.array([v]) for v in (0.3, 0.4, 1.8, 0.5, 1.0)]
-    result = float(np.exp(log_value(*arguments, levels=levels, front=front, cost_exponent=0.0)[0])) * 4.0
+    result = float(np.exp(log_value(*arguments, levels=levels, front=front, top=0.0, cost_exponent=0.0)[0])) * 4.0
     assert result == pytest.approx(float(np.mean(after)) - before, rel=0.05)
 
 
 def test_the_best_score_at_any_cost_has_its_share() -> None:
-    gain = math.exp(log_expected_improvement(np.array([0.5]), np.array([0.3]), np.array([0.4]))[0])
-    whole = math.exp(value(cost=3.9, exponent=0.0, best_share=0.25))
+    # The best trial may cost more than the last level, which lies below the highest cost.
+    gain = math.exp(log_expected_improvement(np.array([0.5]), np.array([0.3]), np.array([0.6]))[0])
+    whole = math.exp(value(cost=3.9, exponent=0.0, best_share=0.25, top=0.6))
     front = math.exp(value(cost=3.9, exponent=0.0))
     assert whole == pytest.approx(0.75 * front + 0.25 * gain, rel=1e-9)
     # So an expensive trial, which reaches the last levels only, loses less by its cost.
@@ -128,7 +131,9 @@ def test_below_the_price_floor_cheaper_is_hardly_better() -> None:
     mean, sd, cost_sd, p_ok = (np.full(2, v) for v in (0.5, 0.3, 0.01, 1.0))
     cost, levels, front = np.array([-6.0, -1.4]), np.array([2.0]), np.array([0.0])
     free, floored = (
-        log_value(mean, sd, cost, cost_sd, p_ok, levels=levels, front=front, cost_exponent=0.4, log_price_floor=floor)
+        log_value(
+            mean, sd, cost, cost_sd, p_ok, levels=levels, front=front, top=0.0, cost_exponent=0.4, log_price_floor=floor
+        )
         for floor in (-math.inf, 1.0)
     )
     assert free[0] - free[1] == pytest.approx(0.4 * 4.6)

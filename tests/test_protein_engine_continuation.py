@@ -1,14 +1,19 @@
 """Going on with finished trials: what they cost, what the models learn from them, and when the engine chooses one."""
 
 import dataclasses
+import math
+from typing import Any
 
 import numpy as np
 import pytest
 
+from protein.engine.acquisition import log_value
 from protein.engine.continuation import Continuable, rest_seconds
+from protein.engine.gp import Array
 from protein.engine.history import History
 from protein.engine.pareto import front
 from protein.engine.recommend import contenders
+from protein.engine.score_model import fit_score_model
 from protein.engine.settings import EngineSettings
 from protein.space import Float, Integer, Space
 from protein.sweep.methods import make_designer
@@ -283,3 +288,25 @@ def test_a_run_whose_beginning_was_on_a_busy_machine_costs_what_it_would_have_on
         by_steps = {float(o.params["steps"]): o.expected_cost_seconds for o in contenders(SPACE, history)}
         assert by_steps == pytest.approx({10_000.0: 10.0, 25_000.0: 25.0, 50_000.0: 50.0})
     assert Continuable.of(SPACE, [parent, leg, again], NONE).behind.tolist() == pytest.approx([10.0, 25.0, 50.0])
+
+
+def test_longer_runs_are_rated_at_their_whole_cost_and_against_the_best_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Little is left, so that new trials must be short, and the best trial is the most expensive one."""
+    rated: list[tuple[float, float, float]] = []
+
+    def spied(
+        mean: Array, sd: Array, cost_mean: Array, *more: Array, levels: Array, top: float, **others: Any
+    ) -> Array:
+        if others["log_price"] is not None:
+            rated.append((float(levels.max()), float(cost_mean.max()), top))
+        return log_value(mean, sd, cost_mean, *more, levels=levels, top=top, **others)
+
+    monkeypatch.setattr("protein.engine.search.log_value", spied)
+    history = [trial(i, 0.01, int(steps)) for i, steps in enumerate(np.geomspace(4_000, 200_000, 10))]
+    suggest(history, 100.0)
+    ((level, longest, top),) = rated
+    assert math.exp(longest) > 205.0
+    assert level == pytest.approx(longest, abs=0.1)
+    data = History.of(SPACE, history, [])
+    score = fit_score_model(SPACE, data, EngineSettings())
+    assert top == pytest.approx(float(np.max(score.mean(data.x_scored))))

@@ -7,6 +7,7 @@ Notation
     p_ok(x)   probability that it ends with a score
     t_j       J levels of log cost, evenly spaced
     f(t)      the best posterior mean among the trials that cost at most e^t: the model's estimate of the front
+    f*        the same at whatever cost
     EI(x; f)  E max(0, z(x) - f) = sd h((mu - f) / sd),  h(u) = phi(u) + u Phi(u)
     b         share of the best score at whatever cost, in a candidate's value
     a         cost exponent: 0 ignores cost, 1 is improvement per second
@@ -15,7 +16,7 @@ Notation
 
 The value of a candidate is
 
-    log { (1 - b) mean_j [ P(ln c(x) <= t_j) EI(x; f(t_j)) ] + b EI(x; max_j f(t_j)) }
+    log { (1 - b) mean_j [ P(ln c(x) <= t_j) EI(x; f(t_j)) ] + b EI(x; f*) }
         - a ln(exp(mu_c(x)) + c0) + log p_ok(x)
 
 A trial that continues an earlier one has the cost of its whole run in the first term, and pays only the rest.
@@ -97,6 +98,7 @@ def log_value(
     *,
     levels: Array,
     front: Array,
+    top: float,
     cost_exponent: float = COST_EXPONENT,
     log_price_floor: float = -math.inf,
     log_price: Array | None = None,
@@ -109,6 +111,7 @@ def log_value(
         cost_mean, cost_sd: of ln c, `m` each, cost_sd > 0.
         p_ok: `m`, in (0, 1].
         levels, front: t_j and f(t_j), `J` each.
+        top: f*.
         cost_exponent: a, 0 or more.
         log_price_floor: ln c0; minus infinity for none.
         log_price: `m`, ln of what is to be paid, where that is less than the cost; None: the expected cost.
@@ -118,7 +121,7 @@ def log_value(
     log_gain = log_expected_improvement(mean[:, None], sd[:, None], front[None, :])
     log_gains = logsumexp(log_reaches + log_gain, axis=1) - math.log(len(levels))
     if best_share > 0:
-        log_best = log_expected_improvement(mean, sd, np.asarray(np.max(front)))
+        log_best = log_expected_improvement(mean, sd, np.asarray(top))
         log_gains = np.logaddexp(math.log(1.0 - best_share) + log_gains, math.log(best_share) + log_best)
     log_price = cost_mean if log_price is None else log_price
     return np.asarray(log_gains - cost_exponent * np.logaddexp(log_price, log_price_floor) + np.log(p_ok))

@@ -220,7 +220,7 @@ class Search:
 
     def _levels(self, x: Array) -> tuple[Array, Array]:
         """Levels from the lowest to the highest cost that was measured or could be chosen, and the front at them."""
-        mean, _ = self._cost.predict(x if len(x) else self._x_front)
+        mean, _ = self._cost.predict(np.concatenate([x, self._x_longer]))
         log_cost = np.concatenate([mean, self._front_log_cost])
         levels = cost_levels(float(np.min(log_cost)), float(np.max(log_cost)), self._settings.num_levels)
         return levels, front_at(levels, self._beaten_mean, self._beaten_log_cost, self._settings.front_floor)
@@ -237,6 +237,7 @@ class Search:
             p_ok,
             levels=levels,
             front=front,
+            top=float(np.max(self._beaten_mean)),
             cost_exponent=self._settings.cost_exponent,
             log_price_floor=self._log_price_floor,
             best_share=self._settings.best_share,
