@@ -44,6 +44,15 @@ def test_a_lost_life_ends_nothing_but_the_return_that_training_sees() -> None:
     assert episodes.length.tolist() == same.length.tolist()
 
 
+@pytest.mark.parametrize("args", [{"noop_max": 5}, {"noop_max": 30}, {"use_fire_reset": True}])
+def test_games_that_begin_with_no_ops_or_with_fire_are_counted_one_by_one(args: dict[str, Any]) -> None:
+    _, lives, episodes = play(400, training=True, args=args)
+    _, games, same = play(400, args=args)
+    assert games == len(episodes) == len(same) >= 2
+    assert lives >= 5 * games
+    assert episodes.score.tolist() == same.score.tolist() and episodes.length.tolist() == same.length.tolist()
+
+
 def test_games_depend_on_seed_and_index_and_not_on_threads_or_the_batch() -> None:
     seen, _, _ = play(60, num_envs=1)
     assert play(60, num_envs=3, threads=3)[0] == seen

@@ -18,6 +18,7 @@ from language_runs import LENGTH, ROWS, STEP, small, write_corpus
 from whole_runs import StopAfter, go, same, tensors
 
 from protein.trainer.config import RunConfig
+from protein.trainer.course.course import Course
 from protein.trainer.errors import CheckpointError, ConfigError, DataError, DivergedError
 from protein.trainer.language import curve, training
 from protein.trainer.language.config import LanguageConfig
@@ -155,6 +156,16 @@ def test_a_run_that_is_continued_equals_the_longer_run_in_one_go(
     assert same(tensors(tmp_path / "second"), tensors(tmp_path / "straight"))
 
 
+def test_what_an_earlier_run_in_the_folder_left_is_not_taken_for_a_run_s_own(data: Path, tmp_path: Path) -> None:
+    _, events = go(small(data, 3, train={"lr_schedule": "wsd", "learning_rate": 0.001}), tmp_path)
+    assert Path(events[-1]["continuable"]).is_file()
+    config = small(data, 8, train={"lr_schedule": "cosine", "checkpoint_seconds": 1e-3})
+    interrupted, _ = go(config, tmp_path, stop=StopAfter(12))
+    assert 3 * STEP <= interrupted.steps < 8 * STEP
+    result, events = go(config, tmp_path, resume=tmp_path / checkpoints.FILE_NAME)
+    assert result.steps == 8 * STEP and events[-1]["continuable"] is None
+
+
 def test_a_cosine_run_cannot_be_continued_nor_one_that_is_long_enough(data: Path, tmp_path: Path) -> None:
     _, events = go(small(data, train={"lr_schedule": "cosine"}), tmp_path)
     assert events[-1]["continuable"] is None
@@ -261,6 +272,8 @@ def test_the_wrong_checkpoint_is_refused(data: Path, tmp_path: Path) -> None:
         go(small(data, model={"num_layers": 3}), resume=path)
     with pytest.raises(CheckpointError, match=r"use the same train\.optimizer"):
         go(small(data, train={"optimizer": "adamw"}), resume=path)
+    with pytest.raises(CheckpointError, match=r"trained with train\.seed = 0, not with 1"):
+        go(small(data, train={"seed": 1}), resume=path)
     ppo = RunConfig.from_dict({"env": {"num_envs": 8}, "train": {"threads": 1, "minibatch_size": 64}})
     with pytest.raises(CheckpointError, match="kind 'language' on 'text/small', and 'ppo' is needed") as caught:
         run(ppo, directory=None, report=EventLog().record, resume=path)
@@ -332,3 +345,17 @@ def test_what_the_end_needs_of_the_tokenizer_is_tried_before_the_start(
     with pytest.raises(DataError, match="takes UTF-8, and the text has byte 0xff"):
         go(small(folder, steps=2, eval={"prompt": "\udcff"}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_the_clock_stops_when_the_device_has_done_the_step(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[bool] = []
+    end_step = Course.end_step
+
+    def end(course: Course) -> None:
+        done.append(torch.cuda.current_stream().query())
+        end_step(course)
+
+    monkeypatch.setattr(Course, "end_step", end)
+    go(small(data, train={"device": "cuda"}))
+    assert len(done) == 6 and all(done)

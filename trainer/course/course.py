@@ -251,6 +251,10 @@ class Course:
 
     def save(self, write: Write) -> None:
         """Writes a checkpoint, due or not, where there is a folder for it."""
+        if not self.resumed and self._stable_seconds is None and self._stable_path and self._world.is_first:
+            # Of an earlier run in this folder, whose other checkpoint is replaced now. Resumed, this run would take it
+            # for its own.
+            self._stable_path.unlink(missing_ok=True)
         self._write(self.path, write)
 
     @property

@@ -84,12 +84,14 @@ class AtariEnv(CountedEnv):
             **options,
         )
         self._seen = np.zeros(self._shape, np.uint8)  # for pictures
+        self._first_frames = np.zeros(num_envs, np.int64)  # of each one's game, counted over all its games
         self._closed = False
 
     def _reset(self, seed: int, observations: npt.NDArray[np.uint8]) -> None:
         indices = range(self._first_index, self._first_index + self.num_envs)
         seeds = np.array([instance_seed(seed, index) for index in indices])
-        first, _ = self._vector.reset(seed=seeds)
+        first, infos = self._vector.reset(seed=seeds)
+        self._first_frames = _first_frames(infos)
         observations[:] = first.reshape(observations.shape)
         self._seen = observations
 
@@ -102,11 +104,13 @@ class AtariEnv(CountedEnv):
         terminals[:] = terminal
         np.logical_and(truncation, np.logical_not(terminal), out=truncations)
         ended = terminals | truncations
+        first_frames = _first_frames(infos)
         if ended.any():
-            # A life may be lost in the middle of a game. A game that is over has begun anew, at frame 0.
-            ended &= infos["episode_frame_number"] == 0
+            # A life may be lost in the middle of a game. A game that is over has begun anew.
+            ended &= first_frames != self._first_frames
             if truncations.any():
                 finals[truncations] = np.asarray(infos["final_obs"]).reshape(self.num_envs, -1)[truncations]
+        self._first_frames = first_frames
         return ended
 
     render_fps = 60.0
@@ -121,6 +125,11 @@ class AtariEnv(CountedEnv):
         if not self._closed:
             self._closed = True
             self._vector.close()
+
+
+def _first_frames(infos: Mapping[str, Any]) -> npt.NDArray[np.int64]:
+    """Returns at which frame each game began. No-ops and `fire` at the start are frames of the game, too."""
+    return np.asarray(infos["frame_number"] - infos["episode_frame_number"], np.int64)
 
 
 def describe(name: str, args: Mapping[str, Any]) -> EnvSpec:

@@ -148,13 +148,18 @@ class LanguageState:
         """Sets all parts to what a checkpoint holds, and returns it.
 
         Raises:
-            CheckpointError: it is of another kind of training, network or text.
+            CheckpointError: it is of another kind of training, network, seed or text.
         """
         saved = read(path)
         if saved.config.model != self.config.model:
             raise CheckpointError(
                 f"cannot resume {path}: it was trained with {saved.config.model}, not with {self.config.model}: "
                 "use the same [model] settings"
+            )
+        if saved.config.train.seed != self.config.train.seed:
+            raise CheckpointError(
+                f"cannot resume {path}: it was trained with train.seed = {saved.config.train.seed}, not with"
+                f" {self.config.train.seed}, and the seed is the order in which the text is read: use the same seed"
             )
         require_corpus(saved, path, self.corpus)
         checkpoints.load_weights_(self.model, saved.checkpoint.group("model"), path)

@@ -272,8 +272,8 @@ class LanguageTraining:
         stopwatch.switch("other")
         self._losses += loss
         self._num_losses += 1
-        if self._device.type == "cpu":  # elsewhere it would wait for the device: then it is looked at in reports
-            self._check(float(loss), float(self._norm))
+        # This waits for the device. So the clock stops when the step is done, and not when it is in the device's queue.
+        self._check(float(loss), float(self._norm))
         return True
 
     def _parts(self) -> list[int]:
@@ -358,8 +358,6 @@ class LanguageTraining:
         return found
 
     def _write(self, path: Path) -> None:
-        if self._device.type != "cpu":
-            self._check(float(self._losses), float(self._norm))
         course = self.course
         self._state.write(
             path,
