@@ -12,9 +12,12 @@ from commands import Run
 from starlette.routing import Router
 
 from protein import storage
+from protein.errors import UsageError
 from protein.ports import Store
-from protein.sweep.alive import Life, alive
+from protein.sweep import alive as alive_module
+from protein.sweep.alive import Alive, Life, alive
 from protein.sweep.lease import current_owner
+from protein.sweep.taking_over import refuse_beside
 from protein.types import Outcome, Request, Suggestion, SuggestionKind, SweepRecord, Trial, TrialEnd
 from protein.web.asking import ask, finished
 from protein.web.pages import sweep as sweep_page
@@ -131,6 +134,22 @@ def test_a_sweep_whose_last_process_is_gone_may_be_run_by_another(store: Store, 
     gone = f"no trial runs, and {PROCESS}, which ran the last one, is gone"
     assert status(run) == [f"'s': {gone}; run its command again to go on", PAUSED_LATER]
     assert run("stop") == f"sweep 's' is asked to stop: {gone}\n" and sweep(store).requested is Request.STOP
+
+
+def test_a_process_is_known_to_run_a_sweep_whose_last_trial_waits(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish(store, start(store, HERE))
+    store.release_trial(start(store, HERE), "preempted")
+    assert alive(store, sweep(store)) == Alive(Life.RUNS, HERE)
+    monkeypatch.setattr(alive_module, "current_owner", lambda: "another process")
+    with pytest.raises(UsageError, match=f"{PROCESS}"):
+        refuse_beside(store, sweep(store))
+
+
+def test_a_process_whose_only_trial_waits_is_not_known(store: Store) -> None:
+    store.release_trial(start(store, HERE), "preempted")
+    assert alive(store, sweep(store)).life is Life.UNKNOWN
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import math
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 from command_jobs import PYTHON, command_backend, command_notes, job, outcome, python, run, wait  # noqa: F401 (fixtures)
 
 from protein.ports import Finished, Job
-from protein.sweep import continuing
+from protein.sweep import continuing, resuming
 from protein.sweep.backends import command
 from protein.sweep.backends.command import CommandBackend
 from protein.types import Direction, Resources, TrialEnd
@@ -364,3 +365,39 @@ def test_a_command_that_resumes_may_report_the_cost_of_the_whole_trial(backend: 
     code = 'print(\'{"score": 1, "cost_seconds": 101}\')'
     one = dataclasses.replace(job(tmp_path, python(code)), spent_seconds=100.0)
     assert outcome(backend, one).cost_seconds == 101.0
+
+
+@pytest.mark.parametrize(
+    ("reports", "cost_seconds"), [((90.0, 96.0), 106.0), ((0.02, 0.03), 100.03)], ids=["of the trial", "of this run"]
+)
+def test_a_command_may_report_its_cost_from_a_checkpoint_before_its_last_report(
+    backend: CommandBackend, tmp_path: Path, reports: tuple[float, ...], cost_seconds: float
+) -> None:
+    lines = [f'{{"score": 1, "cost_seconds": {seconds}}}' for seconds in reports]
+    code = f"import time; time.sleep(0.05); print({chr(10).join(lines)!r})"
+    one = dataclasses.replace(job(tmp_path, python(code)), spent_seconds=100.0)
+    assert outcome(backend, one).cost_seconds == pytest.approx(cost_seconds)
+
+
+def test_half_a_copy_of_what_a_trial_continues_is_not_taken_for_its_own(
+    backend: CommandBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    earlier = tmp_path / "earlier" / "checkpoint"
+    earlier.mkdir(parents=True)
+    for name in ("weights", "optimizer"):
+        (earlier / name).write_text(name)
+    code = "import os, sys; print('{\"score\": %d}' % len(os.listdir(sys.argv[1])))"
+    text = python(code) + " {directory}/checkpoint"
+    one = dataclasses.replace(job(tmp_path, text, resume="--resume {checkpoint}"), continues=earlier)
+
+    def killed(source: Path, target: Path, **_: Any) -> None:
+        target.mkdir()
+        shutil.copy2(source / "weights", target)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "copytree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            backend.start(one)
+    assert resuming.state(one.directory) is None
+    assert outcome(backend, one).score == 2

@@ -78,6 +78,17 @@ def test_attempts_are_counted_until_a_trial_gets_further(tmp_path: Path) -> None
     assert resuming.attempt(tmp_path, 6) == 1
 
 
+def test_a_command_that_writes_a_checkpoint_gets_further_without_any_step(tmp_path: Path) -> None:
+    file = tmp_path / resuming.COMMANDS_FOLDER / "run" / "weights"
+    file.parent.mkdir(parents=True)
+    counts = []
+    for written in (1, 1, 2, 2, 2, 3):
+        file.touch()
+        os.utime(file, (written, written))
+        counts.append(resuming.attempt(tmp_path, 0))
+    assert counts == [1, 2, 1, 2, 3, 1]
+
+
 # Kills
 
 
@@ -326,6 +337,19 @@ def test_a_sweep_starts_no_more_than_the_backend_has_room_for_and_waits_for_room
     status = sweeping.sweep(tmp_path, backend=backend, listener=Open(), workers=4, budget_seconds=None, max_trials=5)
     assert [trial.end for trial in status.trials] == [TrialEnd.COMPLETE] * 5
     assert backend.together == 2
+
+
+def test_a_place_that_opens_while_the_loop_looks_does_not_end_the_sweep(tmp_path: Path) -> None:
+    class Opens(Doubled):
+        looks = 0
+
+        def num_slots(self) -> int | None:
+            self.looks += 1
+            return 0 if self.looks == 1 else 2
+
+    backend = Opens(entry=sweeping.TRIAL, preload=())
+    status = sweeping.sweep(tmp_path, backend=backend, workers=2, budget_seconds=None, max_trials=2)
+    assert [trial.end for trial in status.trials] == [TrialEnd.COMPLETE] * 2
 
 
 def test_a_trial_that_was_interrupted_counts_as_running_for_the_engine(tmp_path: Path) -> None:

@@ -10,13 +10,14 @@ import sweeping
 
 from protein import Float, Space, Sweep, storage
 from protein.cli import main
-from protein.ports import TrialProgress
+from protein.ports import Finished, TrialProgress
+from protein.sweep import resuming
 from protein.sweep import trials as trials_module
 from protein.sweep.backends import command, processes, told_cost
 from protein.sweep.backends.function import Report
 from protein.sweep.backends.told_cost import ToldCost
 from protein.sweep.trials import SweepTrials
-from protein.types import Suggestion, SuggestionKind, TrialEnd, TrialRecord
+from protein.types import Measurement, Outcome, Suggestion, SuggestionKind, TrialEnd, TrialRecord
 
 BUDGET_SECONDS = 8.0
 LONG = 7.5  # seconds that each of the later trials would take, which is less than it may take alone
@@ -96,6 +97,24 @@ def test_what_a_silent_trial_has_cost_is_stored_when_its_lease_is_renewed(
         trials.renew_leases()
         store.interrupt_orphans(sweep.id, [trials.running[number].owner], [number])  # as after `kill -9`
         assert store.trial(sweep.id, number).cost_seconds == 7.0
+    finally:
+        store.close()
+
+
+def test_what_a_trial_does_again_after_an_interruption_costs_what_it_costs(tmp_path: Path) -> None:
+    store = storage.open_store(f"sqlite:///{tmp_path}/protein.db")
+    try:
+        sweep = sweeping.find_or_create(store, sweeping.sweep_spec())
+        trials = SweepTrials(sweep, store, sweeping.Lines(), threading.Event())
+        trials.take_over(None)
+        params = {"train.score": 0.5, "train.cost": 0.5}
+        suggestion = Suggestion(params=params, kind=SuggestionKind.SEARCH, origin="a test")
+        number = trials.start(suggestion, seed=0, suggest_seconds=0.0, provenance=sweep.spec.provenance).number
+        trials.release(Finished(trial=trials.running[number], outcome=Outcome(end=TrialEnd.INTERRUPTED)))
+        trials.take_up(number, resuming.Place(path=tmp_path, steps=5, seconds=None))
+        again = Measurement(steps=3, elapsed_seconds=40.0, score=1.0)
+        trial = trials.add(TrialProgress(trial=trials.running[number], measurements=(again,)))
+        assert (trial.curve, trial.cost_seconds) == ((), 40.0)
     finally:
         store.close()
 

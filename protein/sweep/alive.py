@@ -7,6 +7,7 @@ processes (`protein.sweep.lease`). Whether a process of another machine lives is
 import dataclasses
 from enum import StrEnum
 
+from protein.columns import SweepSummary
 from protein.ports import Store
 from protein.sweep.lease import current_owner, dead_owners, is_local
 from protein.types import IMPORTED, SweepRecord
@@ -56,10 +57,9 @@ def alive(store: Store, sweep: SweepRecord) -> Alive:
     if sweep.ended or sweep.spec.method == IMPORTED:
         return Alive(Life.ENDED)
     if not owners:
-        number = sum(known.ends.values()) - 1
-        if number < 0:
+        if not known.ends:
             return Alive(Life.NONE)
-        owners = _last_owner(store, sweep, number)
+        owners = _last_owner(store, sweep, known)
         if owners and _lives(owners[0]):
             return Alive(Life.RUNS, owners[0])
     elif gone:
@@ -73,15 +73,22 @@ def resting_owner(store: Store, sweep: SweepRecord) -> str:
     It is between two trials, or paused. A process that called `Sweep.run` and is this one does not count.
     """
     known = store.summaries([sweep.id])[sweep.id]
-    number = sum(known.ends.values()) - 1
-    if sweep.ended or sweep.spec.method == IMPORTED or known.running or number < 0:
+    if sweep.ended or sweep.spec.method == IMPORTED or known.running:
         return ""
-    owners = _last_owner(store, sweep, number)
+    owners = _last_owner(store, sweep, known)
     return owners[0] if owners and owners[0] != current_owner() and _lives(owners[0]) else ""
 
 
-def _last_owner(store: Store, sweep: SweepRecord, number: int) -> list[str]:
-    """Returns the owner of a sweep's last trial, if it has one: it names the process also where no trial runs now."""
+def _last_owner(store: Store, sweep: SweepRecord, known: SweepSummary) -> list[str]:
+    """Returns the owner of a sweep's last trial that has one: it names the process also where no trial runs now.
+
+    Trials that wait are nobody's.
+    """
+    number = sum(known.ends.values()) - 1
+    while number in known.waiting:
+        number -= 1
+    if number < 0:
+        return []
     return [trial.owner for trial in store.trials(sweep.id, curves=False, numbers=[number]) if trial.owner]
 
 

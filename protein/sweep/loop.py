@@ -156,7 +156,7 @@ class _Loop:
                 for trial in self._trials.running.values():
                     self._backend.stop(trial, TrialEnd.INTERRUPTED, TrialEnd.INTERRUPTED.text)
             if not self._trials.running:
-                if not self._held_back() or self._nothing_to_start():
+                if self._nothing_to_start() or (self._exhausted and not self._held_back()):
                     break
                 time.sleep(POLL_SECONDS)
                 self._listener.update(self.status())

@@ -132,16 +132,26 @@ def clear(directory: Path) -> None:
 def attempt(directory: Path, steps: int) -> int:
     """Counts another attempt to get beyond a place, and returns how many there were since the trial got further.
 
-    The count lies beside the checkpoint, so that it outlives this process. Where it cannot be kept, it begins again.
+    A command need not report steps: what it wrote into its folder of checkpoints since the last attempt is progress,
+    too. The count lies beside the checkpoint, so that it outlives this process. Where it cannot be kept, it begins
+    again.
     """
     file = directory / ATTEMPTS_FILE
-    count = 1
+    count, written = 1, _last_written(directory / COMMANDS_FOLDER)
     try:
         before = json.loads(file.read_text())
-        if int(before["steps"]) >= steps:
+        if int(before["steps"]) >= steps and int(before["written"]) == written:
             count, steps = int(before["count"]) + 1, int(before["steps"])
     except (OSError, ValueError, KeyError, TypeError):
         pass
     with contextlib.suppress(OSError):
-        files.replace_file(file, json.dumps({"steps": steps, "count": count}).encode())
+        files.replace_file(file, json.dumps({"steps": steps, "count": count, "written": written}).encode())
     return count
+
+
+def _last_written(folder: Path) -> int:
+    """Returns when a file in a folder was last written, in nanoseconds; 0: there is none."""
+    times = [0]
+    with contextlib.suppress(OSError):
+        times += [path.lstat().st_mtime_ns for path in folder.rglob("*") if not path.is_dir()]
+    return max(times)

@@ -230,13 +230,14 @@ class SweepTrials:
     def add(self, event: TrialProgress) -> TrialRecord:
         """Stores further points of a running trial's curve, which renews its lease. Returns the trial.
 
-        A program that goes on from a checkpoint may repeat what it had told before: such points are left out. What a
-        trial has cost since its last point is stored with the next renewal of its lease.
+        A program that goes on from a checkpoint may repeat what it had told before: such points are left out, but what
+        they cost counts. What a trial has cost since its last point is stored with the next renewal of its lease.
         """
         number = event.trial.number
-        if behind := self._behind.get(number):
+        if (behind := self._behind.get(number)) and event.measurements:
             further = tuple(point for point in event.measurements if point.steps > behind)
-            event = dataclasses.replace(event, measurements=further)
+            cost = max(event.measurements[-1].elapsed_seconds, event.cost_seconds or 0.0)
+            event = dataclasses.replace(event, measurements=further, cost_seconds=cost)
         if event.measurements:
             self._write_measurements(event)
             self.records[number] = self.records[number].grown(event.measurements)

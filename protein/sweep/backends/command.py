@@ -300,15 +300,23 @@ def _prepare_checkpoints(job: Job, checkpoints: Path) -> Path | None:
         if job.resumes != checkpoints and job.resumes.resolve() != checkpoints.resolve():
             _copy(job.resumes, checkpoints)
         return checkpoints
-    if checkpoints.is_symlink():
-        checkpoints.unlink()
-    elif checkpoints.exists():
-        shutil.rmtree(checkpoints)
+    _remove(checkpoints)
     if job.continues is not None:
-        _copy(job.continues, checkpoints)
+        # Not where it is looked for until it is whole: after a kill, half a copy would be taken for the trial's own.
+        part = checkpoints.with_name(f"{checkpoints.name}.part")
+        _remove(part)
+        _copy(job.continues, part)
+        part.rename(checkpoints)
         return checkpoints
     checkpoints.mkdir()
     return None
+
+
+def _remove(folder: Path) -> None:
+    if folder.is_symlink():
+        folder.unlink()
+    elif folder.exists():
+        shutil.rmtree(folder)
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -63,8 +63,8 @@ class CommandReports:
         """
         now = time.monotonic()
         if said.cost_seconds is not None:
-            if self.cost_seconds is None:  # a command that resumes may go on from the cost that it had
-                self._counts_from = self._behind if said.cost_seconds >= self._behind else 0.0
+            if self.cost_seconds is None:
+                self._counts_from = self._begins_at(said.cost_seconds, now - spawned)
             self.cost_seconds = max(said.cost_seconds - self._counts_from, self.cost_seconds or 0.0)
             self.cost_at = now
         if said.score is not None or said.is_result:
@@ -93,6 +93,16 @@ class CommandReports:
         self.last = point
         self.last_score = self.last_score if point.score is None else point.score
         self._fresh.append(point)
+
+    def _begins_at(self, cost_seconds: float, seconds: float) -> float:
+        """Returns from where a command counts its cost, by the first cost that it reports, after `seconds`.
+
+        One that resumes may go on from the cost that it had. Its checkpoint may be older than its last report, so that
+        it reports less than that. But no more than `seconds` can be its own.
+        """
+        if cost_seconds >= self._behind:
+            return self._behind
+        return cost_seconds if cost_seconds > seconds else 0.0
 
     def end_at(self, seconds: float) -> None:
         """Moves points that were read late to the end of the command, `seconds` of wall clock after its start."""

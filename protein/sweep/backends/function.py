@@ -184,13 +184,18 @@ class FunctionBackend:
             events.append(self._events.get(timeout=timeout_seconds))
             while True:
                 events.append(self._events.get_nowait())
-        events = [event for event in events if not isinstance(event, Finished) or self._is_first(event)]
+        events = [event for event in events if self._counts(event)]
         running = [report.cost_so_far() for report in list(self._reports.values())]
         return events + [progress for progress in running if progress is not None]
 
-    def _is_first(self, event: Finished) -> bool:
-        """Whether a trial ends by this event. One whose end was told just as Ctrl-C came is told to end again."""
-        return self._reports.pop(event.trial.id, None) is not None
+    def _counts(self, event: TrialProgress | Finished) -> bool:
+        """Whether the trial of an event has not ended before it, which an end changes.
+
+        One whose end was told just as Ctrl-C came is told to end again. A thread of the function's may report later.
+        """
+        if isinstance(event, Finished):
+            return self._reports.pop(event.trial.id, None) is not None
+        return event.trial.id in self._reports
 
     def stop(self, trial: Trial, end: TrialEnd, reason: str) -> None:
         if (report := self._reports.get(trial.id)) is not None:

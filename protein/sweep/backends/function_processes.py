@@ -237,6 +237,7 @@ class FunctionRecord:
         self._interrupted = self._reports_costs = False
         self.last: Measurement | None = None
         self.last_score: float | None = None
+        self._last_at = self._began  # when that came
 
     def take(self, data: bytes) -> None:
         self._buffer += data
@@ -253,7 +254,7 @@ class FunctionRecord:
             else:
                 self._reports_costs = event.cost_seconds is None
                 for point in event.measurements:
-                    self.last = point
+                    self.last, self._last_at = point, time.monotonic()
                     self.last_score = self.last_score if point.score is None else point.score
                     self._fresh.append(point)
 
@@ -272,7 +273,12 @@ class FunctionRecord:
                 return own
             cost, steps = own.cost_seconds, own.steps
         else:
-            cost = max(trial.ended_at - self._began, 0.0 if self.last is None else self.last.elapsed_seconds)
+            cost = trial.ended_at - self._began
+            if self.last is not None:  # a cost that it reports goes on from there with the clock
+                reported = self.last.elapsed_seconds
+                cost = (
+                    reported + max(trial.ended_at - self._last_at, 0.0) if self._reports_costs else max(cost, reported)
+                )
             steps = 0 if self.last is None else self.last.steps
         end, reason = trial.requested_end or self._end_from_outside(trial)
         score = self.last_score if end.state is TrialState.PRUNED else None
