@@ -119,15 +119,15 @@ def test_what_happens_to_one_process_happens_to_its_trial_alone(tmp_path: Path) 
 def test_a_trial_whose_process_dies_costs_what_it_has_reported_and_the_time_since(tmp_path: Path) -> None:
     def dies(params: dict[str, Any], report: Report) -> float:
         number = int(report.directory.name)
-        time.sleep(0.5)
+        time.sleep(0.0 if number else 3.0)
         report(1, 1.0, cost_seconds=100.0 if number else 0.001)
-        time.sleep(0.5 if number else 0.0)
+        time.sleep(1.5 if number else 0.0)
         os.kill(os.getpid(), signal.SIGKILL)
         return 1.0
 
     cheap, dear = run(tmp_path, dies, max_trials=2).trials
     assert cheap.end is dear.end is TrialEnd.CRASHED
-    assert cheap.cost_seconds < 0.5 and dear.cost_seconds > 100.4
+    assert cheap.cost_seconds < 3.0 and dear.cost_seconds > 100.1
 
 
 def test_threads_of_one_function_may_report_at_once(tmp_path: Path) -> None:

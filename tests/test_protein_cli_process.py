@@ -60,6 +60,20 @@ def run(line: str, *, code: int = 0, settings: Mapping[str, str] | None = None) 
     return done
 
 
+def test_ctrl_c_while_the_program_is_loaded_is_one_line() -> None:
+    program = (
+        "import sys\n"
+        "class CtrlC:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'protein.trainer.kinds': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, CtrlC())\n"
+        "from protein.cli import main\n"
+        "sys.exit(main(['status']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "error: interrupted\n")
+
+
 def test_a_program_that_was_started_without_an_output_works(folder: Path) -> None:
     line = f"{shlex.join(PROGRAM)} envs >&-; echo $? >code; {shlex.join(PROGRAM)} envs 0<&- >&- 2>&-; echo $? >>code"
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True)

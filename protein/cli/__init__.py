@@ -12,7 +12,6 @@ import os
 import sys
 from collections.abc import Sequence
 
-from protein.cli.parse import parse
 from protein.errors import ProteinError
 from protein.trainer.errors import TrainerError
 
@@ -34,6 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     collects = gc.isenabled()
     gc.disable()  # in modules that are loaded there is no garbage, and to look for it takes a tenth of the time
     try:
+        from protein.cli.parse import parse  # it loads most of what there is to load, and Ctrl-C may come meanwhile
+
         command = parse(list(sys.argv[1:] if arguments is None else arguments))
         module = importlib.import_module(f"protein.cli.{command.module}")
         if collects and (command.module not in _SHORT or getattr(command.arguments, "watch", False)):

@@ -254,7 +254,8 @@ class Course:
         if not self.resumed and self._stable_seconds is None and self._stable_path and self._world.is_first:
             # Of an earlier run in this folder, whose other checkpoint is replaced now. Resumed, this run would take it
             # for its own.
-            self._stable_path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # then the new one cannot be written either, and that says why
+                self._stable_path.unlink(missing_ok=True)
         self._write(self.path, write)
 
     @property

@@ -64,7 +64,7 @@ class CommandReports:
         now = time.monotonic()
         if said.cost_seconds is not None:
             if self.cost_seconds is None:
-                self._counts_from = self._begins_at(said.cost_seconds, now - spawned)
+                self._counts_from = self._begins_at(said.cost_seconds)
             self.cost_seconds = max(said.cost_seconds - self._counts_from, self.cost_seconds or 0.0)
             self.cost_at = now
         if said.score is not None or said.is_result:
@@ -94,15 +94,13 @@ class CommandReports:
         self.last_score = self.last_score if point.score is None else point.score
         self._fresh.append(point)
 
-    def _begins_at(self, cost_seconds: float, seconds: float) -> float:
-        """Returns from where a command counts its cost, by the first cost that it reports, after `seconds`.
+    def _begins_at(self, cost_seconds: float) -> float:
+        """Returns from where a command counts its cost, by the first cost that it reports.
 
-        One that resumes may go on from the cost that it had. Its checkpoint may be older than its last report, so that
-        it reports less than that. But no more than `seconds` can be its own.
+        One that resumes may count from 0, or go on from the cost that it had. Its checkpoint may be older than its last
+        report, so that it reports less than that. Which one it does is told by what its first cost is nearer to.
         """
-        if cost_seconds >= self._behind:
-            return self._behind
-        return cost_seconds if cost_seconds > seconds else 0.0
+        return min(cost_seconds, self._behind) if cost_seconds >= self._behind / 2 else 0.0
 
     def end_at(self, seconds: float) -> None:
         """Moves points that were read late to the end of the command, `seconds` of wall clock after its start."""
