@@ -132,7 +132,7 @@ def clear(directory: Path) -> None:
 def attempt(directory: Path, steps: int) -> int:
     """Counts another attempt to get beyond a place, and returns how many there were since the trial got further.
 
-    A command need not report steps: what it wrote into its folder of checkpoints since the last attempt is progress,
+    A command need not report steps. A file in its folder of checkpoints that is new since the last attempt is progress,
     too. The count lies beside the checkpoint, so that it outlives this process. Where it cannot be kept, it begins
     again.
     """

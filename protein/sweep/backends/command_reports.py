@@ -98,7 +98,7 @@ class CommandReports:
         """Returns from where a command counts its cost, by the first cost that it reports.
 
         One that resumes may count from 0, or go on from the cost that it had. Its checkpoint may be older than its last
-        report, so that it reports less than that. Which one it does is told by what its first cost is nearer to.
+        report, so that it reports less than that. Its first cost is nearer to one of the two.
         """
         return min(cost_seconds, self._behind) if cost_seconds >= self._behind / 2 else 0.0
 

@@ -184,14 +184,14 @@ class FunctionBackend:
             events.append(self._events.get(timeout=timeout_seconds))
             while True:
                 events.append(self._events.get_nowait())
-        events = [event for event in events if self._counts(event)]
+        events = [event for event in events if self._take(event)]
         running = [report.cost_so_far() for report in list(self._reports.values())]
         return events + [progress for progress in running if progress is not None]
 
-    def _counts(self, event: TrialProgress | Finished) -> bool:
-        """Whether the trial of an event has not ended before it, which an end changes.
+    def _take(self, event: TrialProgress | Finished) -> bool:
+        """Takes an event. Returns False where its trial has ended already.
 
-        One whose end was told just as Ctrl-C came is told to end again. A thread of the function's may report later.
+        The end of a trial comes twice where Ctrl-C came just then. A thread of the function's may report after it.
         """
         if isinstance(event, Finished):
             return self._reports.pop(event.trial.id, None) is not None
