@@ -3,6 +3,7 @@
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import sweeping
 
 from protein import Float, Space, Sweep, storage
 from protein.cli import main
-from protein.ports import Finished, TrialProgress
+from protein.ports import Finished, Store, TrialProgress
 from protein.sweep import resuming
 from protein.sweep import trials as trials_module
 from protein.sweep.backends import command, processes, told_cost
@@ -79,44 +80,43 @@ def test_silent_commands_spend_the_budget_together(tmp_path: Path, monkeypatch: 
     check_the_budget_was_kept(stored("own.db", "c"))
 
 
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = storage.open_store(f"sqlite:///{tmp_path}/protein.db")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def trials(store: Store) -> SweepTrials:
+    """The trials of a new sweep, of which number 0 runs."""
+    sweep = sweeping.find_or_create(store, sweeping.sweep_spec())
+    made = SweepTrials(sweep, store, sweeping.Lines(), threading.Event())
+    made.take_over(None)
+    params = {"train.score": 0.5, "train.cost": 0.5}
+    suggestion = Suggestion(params=params, kind=SuggestionKind.SEARCH, origin="a test")
+    made.start(suggestion, seed=0, suggest_seconds=0.0, provenance=sweep.spec.provenance)
+    return made
+
+
 def test_what_a_silent_trial_has_cost_is_stored_when_its_lease_is_renewed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, trials: SweepTrials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trials_module, "RENEW_SECONDS", 0.0)
-    store = storage.open_store(f"sqlite:///{tmp_path}/protein.db")
-    try:
-        sweep = sweeping.find_or_create(store, sweeping.sweep_spec())
-        trials = SweepTrials(sweep, store, sweeping.Lines(), threading.Event())
-        trials.take_over(None)
-        params = {"train.score": 0.5, "train.cost": 0.5}
-        suggestion = Suggestion(params=params, kind=SuggestionKind.SEARCH, origin="a test")
-        number = trials.start(suggestion, seed=0, suggest_seconds=0.0, provenance=sweep.spec.provenance).number
-        told = TrialProgress(trial=trials.running[number], measurements=(), cost_seconds=7.0)
-        assert trials.add(told).cost_seconds == 7.0
-        assert store.trial(sweep.id, number).cost_seconds == 0.0, "a write each second would be too many"
-        trials.renew_leases()
-        store.interrupt_orphans(sweep.id, [trials.running[number].owner], [number])  # as after `kill -9`
-        assert store.trial(sweep.id, number).cost_seconds == 7.0
-    finally:
-        store.close()
+    told = TrialProgress(trial=trials.running[0], measurements=(), cost_seconds=7.0)
+    assert trials.add(told).cost_seconds == 7.0
+    assert store.trial(trials.sweep.id, 0).cost_seconds == 0.0, "a write each second would be too many"
+    trials.renew_leases()
+    store.interrupt_orphans(trials.sweep.id, [trials.running[0].owner], [0])  # as after `kill -9`
+    assert store.trial(trials.sweep.id, 0).cost_seconds == 7.0
 
 
-def test_what_a_trial_does_again_after_an_interruption_costs_what_it_costs(tmp_path: Path) -> None:
-    store = storage.open_store(f"sqlite:///{tmp_path}/protein.db")
-    try:
-        sweep = sweeping.find_or_create(store, sweeping.sweep_spec())
-        trials = SweepTrials(sweep, store, sweeping.Lines(), threading.Event())
-        trials.take_over(None)
-        params = {"train.score": 0.5, "train.cost": 0.5}
-        suggestion = Suggestion(params=params, kind=SuggestionKind.SEARCH, origin="a test")
-        number = trials.start(suggestion, seed=0, suggest_seconds=0.0, provenance=sweep.spec.provenance).number
-        trials.release(Finished(trial=trials.running[number], outcome=Outcome(end=TrialEnd.INTERRUPTED)))
-        trials.take_up(number, resuming.Place(path=tmp_path, steps=5, seconds=None))
-        again = Measurement(steps=3, elapsed_seconds=40.0, score=1.0)
-        trial = trials.add(TrialProgress(trial=trials.running[number], measurements=(again,)))
-        assert (trial.curve, trial.cost_seconds) == ((), 40.0)
-    finally:
-        store.close()
+def test_what_a_trial_does_again_after_an_interruption_costs_what_it_costs(tmp_path: Path, trials: SweepTrials) -> None:
+    trials.release(Finished(trial=trials.running[0], outcome=Outcome(end=TrialEnd.INTERRUPTED)))
+    trials.take_up(0, resuming.Place(path=tmp_path, steps=5, seconds=None))
+    again = Measurement(steps=3, elapsed_seconds=40.0, score=1.0)
+    trial = trials.add(TrialProgress(trial=trials.running[0], measurements=(again,)))
+    assert (trial.curve, trial.cost_seconds) == ((), 40.0)
 
 
 def test_a_cost_is_told_when_it_has_grown_by_a_second_and_by_a_hundredth(monkeypatch: pytest.MonkeyPatch) -> None:

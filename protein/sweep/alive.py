@@ -80,9 +80,9 @@ def resting_owner(store: Store, sweep: SweepRecord) -> str:
 
 
 def _last_owner(store: Store, sweep: SweepRecord, known: SweepSummary) -> list[str]:
-    """Returns the owner of a sweep's last trial that has one: it names the process also where no trial runs now.
+    """Returns the owner of a sweep's last trial that does not wait, if it has one. Trials that wait have none.
 
-    Trials that wait are nobody's.
+    It names the process that runs the sweep also where no trial runs now.
     """
     number = sum(known.ends.values()) - 1
     while number in known.waiting:

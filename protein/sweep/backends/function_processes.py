@@ -274,11 +274,11 @@ class FunctionRecord:
             cost, steps = own.cost_seconds, own.steps
         else:
             cost = trial.ended_at - self._began
-            if self.last is not None:  # a cost that it reports goes on from there with the clock
-                reported = self.last.elapsed_seconds
-                cost = (
-                    reported + max(trial.ended_at - self._last_at, 0.0) if self._reports_costs else max(cost, reported)
-                )
+            if self.last is not None:
+                told = self.last.elapsed_seconds
+                if self._reports_costs:  # since then, the clock is what is left to go by
+                    cost = told + max(trial.ended_at - self._last_at, 0.0)
+                cost = max(cost, told)
             steps = 0 if self.last is None else self.last.steps
         end, reason = trial.requested_end or self._end_from_outside(trial)
         score = self.last_score if end.state is TrialState.PRUNED else None
