@@ -13,6 +13,7 @@ peers the one that measured best) and the one that our recommender takes of the 
 
 Figures
     handed over  mean score of the method's config when it is trained again
+    its cost     seconds that this config trains, for each seed: as our model expects, for a peer as measured
     judged by us the same of the config that `protein.engine.recommend` takes of its trials
     measured     highest measured score of a trial trained to its end
     area         mean over the budget of the highest score measured so far; before the first, that of the worst trial
@@ -240,8 +241,8 @@ def table(rows: Sequence[dict[str, Any]], env: str, at: Sequence[str] = ()) -> l
         return []
     seen = [t["score"] for row in rows for t in row["trials"] if t["state"] == "complete"]
     low = min(score for score in seen if score is not None)
-    names = ["handed over", "each seed", "judged by us", "measured", *(f"at {t}" for t in at), "area", "volume"]
-    names = ["method", "seeds", *names, "trials", "think"]
+    names = ["method", "seeds", "handed over", "each seed", "its cost", "judged by us", "measured"]
+    names += [*(f"at {t}" for t in at), "area", "volume", "trials", "think"]
     lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
     found = []
     for method in dict.fromkeys(row["method"] for row in rows):
@@ -255,7 +256,8 @@ def table(rows: Sequence[dict[str, Any]], env: str, at: Sequence[str] = ()) -> l
             np.mean([_volume(row, low) for row in own]),
         ]
         each = ", ".join(f"{score:.4g}" for score in handed)
-        line = f"| {method} | {len(own)} | {np.mean(handed):.4g} | {each} | "
+        costs = ", ".join(f"{row['recommended_cost' if row['ours'] else 'measured_cost']:.0f}" for row in own)
+        line = f"| {method} | {len(own)} | {np.mean(handed):.4g} | {each} | {costs} s | "
         line += " | ".join(f"{figure:.4g}" for figure in figures)
         trials, think = _mean_trials(own)
         found.append((float(np.mean(handed)), f"{line} | {trials:.0f} | {think:.2f} s |"))
