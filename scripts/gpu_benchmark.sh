@@ -28,8 +28,11 @@ case $state in
     "no torch") fail "$python has no torch: name an interpreter that has it with PYTHON=..." ;;
     "unbuilt "*) fail "to build, $python lacks: ${state#unbuilt }" ;;
     unbuilt)
+        packages=$("$python" -c "import sysconfig; print(sysconfig.get_path('purelib'))")
         "$python" -m venv --system-site-packages .venv-gpu
         python=.venv-gpu/bin/python
+        # Where $PYTHON is of a virtual environment, --system-site-packages does not give its packages.
+        echo "$packages" > "$("$python" -c "import sysconfig; print(sysconfig.get_path('purelib'))")/packages.pth"
         "$python" -m pip install --quiet --no-index --no-deps --no-build-isolation -e . || fail "the build failed" ;;
 esac
 
