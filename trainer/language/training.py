@@ -165,6 +165,9 @@ class LanguageTraining:
         timings = {"startup": time.perf_counter() - started}
         if config.train.compile:
             timings["compile"] = self._updates.compile((rows, length) for rows in self._parts())
+        began = time.perf_counter()
+        self._updates.record((rows, length, self._weight(rows)) for rows in self._parts())
+        timings["startup"] += time.perf_counter() - began
         self._stopwatch.reset()
         start = course.start(
             config.subject,
@@ -265,7 +268,7 @@ class LanguageTraining:
                 inputs,
                 targets,
                 documents,
-                weight=rows / (self._rows * self._world.size),
+                weight=self._weight(rows),
                 last=number == len(parts),
             )
         self._norm = updates.step(progress)
@@ -280,6 +283,10 @@ class LanguageTraining:
         """Returns the rows of each micro-batch of a step on this process."""
         whole, rest = divmod(self._rows, self._micro_batch)
         return [self._micro_batch] * whole + ([rest] if rest else [])
+
+    def _weight(self, rows: int) -> float:
+        """Returns the share of a micro-batch of some rows in the step's loss."""
+        return rows / (self._rows * self._world.size)
 
     def _measure(self, found: TextLoss | None = None) -> None:
         """Reports a point of the learning curve, with its score where one was `found`; all processes call this."""

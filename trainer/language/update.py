@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import torch
 
+from ..machine import graphs
 from ..machine.checkpoint import tensor_bytes
 from ..machine.distributed import World
 from ..machine.gradient_sums import GradientSums
@@ -22,8 +23,11 @@ from ..machine.stopwatch import Stopwatch
 from ..optim.gradients import FlatWeights
 from ..optim.scaler import Scaler
 from .config import TrainConfig
+from .micro_batch import free_bytes, reset_peak
 from .model import GPT
 from .optimizer import make_optimizer
+
+LARGEST_GRAPH = 0.1  # of the free memory
 
 Loss = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
 
@@ -59,6 +63,9 @@ class Updates:
         self._scaler = Scaler(precision)
         self._eager: Loss = model.loss
         self._loss: Loss = model.loss
+        # Of the passes, by rows, tokens, documents or not, and weight.
+        self._graphs: dict[tuple[int, int, bool, float], graphs.Graph] = {}
+        self._alone = world.size == 1
         self.compiled = False
 
     def state(self) -> dict[str, torch.Tensor]:
@@ -116,6 +123,21 @@ class Updates:
         Returns:
             the weighted mean loss in nats a token, without gradient, on the device.
         """
+        graph = self._graphs.get((*inputs.shape, documents is not None, weight))
+        if graph is not None:
+            self._switch("backward")  # and forward
+            return graph(inputs, targets, documents)
+        return self._pass(inputs, targets, documents, weight=weight, last=last)
+
+    def _pass(
+        self,
+        inputs: torch.Tensor,
+        targets: torch.Tensor,
+        documents: torch.Tensor | None,
+        *,
+        weight: float,
+        last: bool,
+    ) -> torch.Tensor:
         self._switch("forward")
         with self._context():
             loss = self._loss(inputs, targets, documents) * weight
@@ -136,9 +158,9 @@ class Updates:
         self._optimizer.set_progress(progress)
         return self._scaler.step(self._optimizer, self._flat.weights, self._config.max_grad_norm)
 
-    def warm(self, length: int) -> None:
-        """Makes both passes once, of one row of `length` tokens: what torch loads then is loaded before the clock."""
-        tokens = torch.zeros(1, length, dtype=torch.int64, device=self._device)
+    def warm(self, length: int, rows: int = 1) -> None:
+        """Makes both passes once, of rows of `length` tokens: what torch loads then is loaded before the clock."""
+        tokens = torch.zeros(rows, length, dtype=torch.int64, device=self._device)
         for documents in (None, tokens):
             self.add(tokens, tokens, documents, weight=1.0, last=False)
         self._flat.clear()
@@ -166,6 +188,41 @@ class Updates:
             self._loss = self._eager
         self._flat.clear()
         return time.perf_counter() - began
+
+    def record(self, parts: Iterable[tuple[int, int, float]]) -> None:
+        """Records the passes of each kind of micro-batch as CUDA graphs, on a GPU that trains alone.
+
+        Not with `fp16`, whose loss scale changes, and not passes that need much memory: a graph keeps it, and their
+        kernels are long. What is not recorded is computed as usual, to the same results.
+
+        Args:
+            parts: rows, tokens and weight of every micro-batch.
+        """
+        kinds, device = sorted(set(parts)), self._device
+        if not graphs.can_record(device) or not self._alone or self._precision == "fp16":
+            return
+        reset_peak(device)
+        free = free_bytes(device)
+        rows, length, _ = kinds[-1]
+        self.warm(length, rows)
+        if free - free_bytes(device) > LARGEST_GRAPH * free:
+            return
+        latest: graphs.Graph | None = None
+        try:
+            for rows, length, weight in kinds:
+                tokens, targets, documents = torch.zeros(3, rows, length, dtype=torch.int64, device=device)
+
+                def compute(*inputs: torch.Tensor, weight: float = weight) -> torch.Tensor:
+                    return self._pass(*inputs, weight=weight, last=False)
+
+                for examples in ((tokens, targets, None), (tokens, targets, documents)):
+                    latest = graphs.Graph(compute, examples, shares_with=latest)
+                    self._graphs[rows, length, examples[2] is not None, weight] = latest
+        except RuntimeError as error:  # of the device, or of its memory
+            message = "no CUDA graphs of the forward and backward passes, going on without them: %s"
+            logging.getLogger(__name__).warning(message, error)
+            self._graphs.clear()
+        self._flat.clear()
 
     def _context(self) -> contextlib.AbstractContextManager[object]:
         return autocast(self._device, self._precision)

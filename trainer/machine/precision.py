@@ -107,6 +107,8 @@ class Arithmetic:
         elif self._on_cuda:
             torch.set_float32_matmul_precision("high" if self._tf32 else "highest")
             torch.backends.cudnn.allow_tf32 = self._tf32
+            if torch.cuda.is_available():
+                _wake_backward_passes()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -170,6 +172,11 @@ def has_bf16_products(device: torch.device) -> bool:
         torch.cpu, "get_capabilities", dict
     )()  # older versions of torch do not say
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+
+
+def _wake_backward_passes() -> None:
+    """Lets PyTorch's thread of backward passes do a sum first: it warns where the first thing is a matrix product."""
+    torch.autograd.backward(torch.zeros(1, device="cuda", requires_grad=True).sum())
 
 
 def _probe_error() -> float:

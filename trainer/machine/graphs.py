@@ -1,0 +1,61 @@
+"""CUDA graphs: all kernels of a computation in one launch.
+
+The kernels of a small network take less time than the host needs to launch them one by one. A graph has recorded them
+with their addresses, and launches them together. They are the same kernels, so the results are the same bits.
+
+Source: PyTorch's documentation, "CUDA semantics", section "CUDA Graphs", whole-network capture.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Self
+
+import torch
+
+
+class Graph:
+    """A computation on the GPU, recorded for inputs of certain shapes.
+
+    Whatever else it reads or changes, such as weights and gradients, must stay where it lies in memory.
+    """
+
+    def __init__(
+        self,
+        compute: Callable[..., torch.Tensor],
+        examples: Sequence[torch.Tensor | None],
+        *,
+        shares_with: Self | None = None,
+    ) -> None:
+        """Computes once as usual, so that all that it needs is loaded, and then records. Recording computes nothing.
+
+        Args:
+            compute: maps tensors like the examples to one tensor. It must not wait for the device.
+            examples: inputs of the right shapes; None stays None.
+            shares_with: a graph whose working memory this one may use, too. They must never run at the same time.
+
+        Raises:
+            RuntimeError: something in it cannot be recorded, or the memory does not suffice.
+        """
+        self._inputs = [None if example is None else example.clone() for example in examples]
+        aside = torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            compute(*self._inputs)
+        torch.cuda.current_stream().wait_stream(aside)
+        self._graph = torch.cuda.CUDAGraph()
+        pool = None if shares_with is None else shares_with._graph.pool()
+        # Other threads may use the device meanwhile.
+        with torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"):
+            self._output = compute(*self._inputs)
+
+    def __call__(self, *inputs: torch.Tensor | None) -> torch.Tensor:
+        """Computes for these inputs; returns a tensor of the caller's own."""
+        for own, given in zip(self._inputs, inputs, strict=True):
+            if own is not None and given is not None:
+                own.copy_(given, non_blocking=True)
+        self._graph.replay()
+        return self._output.clone()
+
+
+def can_record(device: torch.device) -> bool:
+    """Whether there are such graphs on this kind of device."""
+    return device.type == "cuda"
