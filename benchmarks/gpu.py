@@ -1,8 +1,10 @@
 """The trainer on a GPU: environments x policies x precisions x compiled or not; acting and update apart.
 
-Each row is two short runs of the trainer. The first one gives the rate. In the second one every section of the clock
-waits for the device, which gives the seconds of each part; it is slower. The first measurement of a run is left out as
-long as there is a second one, because libraries load and caches fill in it.
+First the shipped configs are trained on this device and on the CPU: small networks may be faster there.
+
+Then each row is two short runs of the trainer. The first one gives the rate. In the second one every section of the
+clock waits for the device, which gives the seconds of each part; it is slower. The first measurement of a run is left
+out as long as there is a second one, because libraries load and caches fill in it.
   k steps/s  decisions of all agents a second, thousands
   act        ns a step in the network while collecting;   copy: between host and device;   env: in the environments
   update     ns a step in the network's forward and backward pass
@@ -25,6 +27,7 @@ import machine
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from protein.config.resolve import load
 from protein.trainer.config import EnvConfig, EvalConfig, PolicyConfig, RunConfig, TrainConfig
 from protein.trainer.environments import spec
 from protein.trainer.errors import TrainerError
@@ -119,6 +122,26 @@ def measured(config: RunConfig, *, exact: bool) -> tuple[dict[str, float], float
     return parts | {"all": (last[1] - first[1]) / steps}, megabytes
 
 
+def shipped(device: str, *, tiny: bool) -> list[dict[str, Any]]:
+    """Prints and returns the steps a second of each environment's own config, on the device and on the CPU."""
+    print(f"\n{'k steps/s with the shipped config':<40}{device:>10}{'cpu':>10}")
+    results = []
+    for env in ENVS:
+        rates = {}
+        for place in (device, "cpu"):
+            train: dict[str, Any] = {"device": place, "checkpoint_seconds": 0.0}
+            train |= {"total_timesteps": 2**15} if tiny else {"total_timesteps": 10**12, "max_seconds": SECONDS}
+            config = load(env).run_config()
+            assert isinstance(config, RunConfig)
+            config = dataclasses.replace(
+                config, train=dataclasses.replace(config.train, **train), eval=EvalConfig(episodes=1, num_envs=1)
+            )
+            rates[place] = round(1 / measured(config, exact=False)[0]["all"])
+        print(f"  {env:<38}" + "".join(f"{rates[place] / 1e3:>10,.0f}" for place in (device, "cpu")), flush=True)
+        results.append({"env": env, "shipped": True, "steps_per_second": rates})
+    return results
+
+
 def update_flops(config: RunConfig) -> float:
     """Returns the arithmetic of the update's products and convolutions for each step, as torch counts it."""
     steps, agents = 2, 4
@@ -139,11 +162,11 @@ def main() -> None:
     until = time.monotonic() + 60 * arguments.minutes
     device, name = device_table.find_device(parser, arguments.device)
     print(f"training on {name}, torch {torch.__version__}: {machine.headline()}")
+    results = shipped(arguments.device, tiny=arguments.tiny) if arguments.minutes > 0 else []
     peaks = device_table.measure_peaks(device, tiny=arguments.tiny)
     print(
         f"\n{'':<52}{'k steps/s':>10}{'act':>8}{'copy':>7}{'env':>7}{'update':>8}{'TFLOP/s':>9}{'of peak':>9}{'MB':>7}"
     )
-    results: list[dict[str, Any]] = []
     skipped: list[str] = []
     for row in rows(tiny=arguments.tiny):
         if time.monotonic() >= until:

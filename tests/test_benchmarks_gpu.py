@@ -28,6 +28,8 @@ def test_the_dry_run_prints_every_kind_of_row() -> None:
     done = script("cpu")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
+    shipped = [line.split() for line in lines if line.startswith(("  pong ", "  breakout ", "  snake "))]
+    assert len(shipped) == 3 and all(float(rate.replace(",", "")) > 0 for _, *rates in shipped for rate in rates)
     table = [line for line in lines if line.startswith(("pong ", "snake "))]
     numbers = [[float(word.strip("%").replace(",", "")) for word in line[52:].split()] for line in table]
     assert all(len(row) == 8 and row[0] > 0 and row[4] > 0 for row in numbers), done.stdout
