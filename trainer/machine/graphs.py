@@ -36,16 +36,18 @@ class Graph:
             RuntimeError: something in it cannot be recorded, or the memory does not suffice.
         """
         self._inputs = [None if example is None else example.clone() for example in examples]
-        aside = torch.cuda.Stream()
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
-            compute(*self._inputs)
-        torch.cuda.current_stream().wait_stream(aside)
         self._graph = torch.cuda.CUDAGraph()
         pool = None if shares_with is None else shares_with._graph.pool()
-        # Other threads may use the device meanwhile.
-        with torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"):
-            self._output = compute(*self._inputs)
+        device = next(own.device for own in self._inputs if own is not None)
+        with torch.cuda.device(device):  # another one's stream would record nothing
+            aside, usual = torch.cuda.Stream(), torch.cuda.current_stream()
+            aside.wait_stream(usual)
+            with torch.cuda.stream(aside):
+                compute(*self._inputs)
+            usual.wait_stream(aside)
+            # Other threads may use the device meanwhile.
+            with torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"):
+                self._output = compute(*self._inputs)
 
     def __call__(self, *inputs: torch.Tensor | None) -> torch.Tensor:
         """Computes for these inputs; returns a tensor of the caller's own."""

@@ -90,6 +90,7 @@ class Arithmetic:
     """
 
     def __init__(self, device: torch.device, threads: int, precision: str = "auto") -> None:
+        self._device = device
         self._on_host, self._on_cuda = device.type == "cpu", device.type == "cuda"
         self._tf32 = precision in ("auto", "tf32")
         self._threads = threads
@@ -108,7 +109,7 @@ class Arithmetic:
             torch.set_float32_matmul_precision("high" if self._tf32 else "highest")
             torch.backends.cudnn.allow_tf32 = self._tf32
             if torch.cuda.is_available():
-                _wake_backward_passes()
+                _wake_backward_passes(self._device)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -174,9 +175,9 @@ def has_bf16_products(device: torch.device) -> bool:
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
-def _wake_backward_passes() -> None:
+def _wake_backward_passes(device: torch.device) -> None:
     """Lets PyTorch's thread of backward passes do a sum first: it warns where the first thing is a matrix product."""
-    torch.autograd.backward(torch.zeros(1, device="cuda", requires_grad=True).sum())
+    torch.autograd.backward(torch.zeros(1, device=device, requires_grad=True).sum())
 
 
 def _probe_error() -> float:
