@@ -15,6 +15,7 @@ from whole_runs import go, same, tensors
 from protein.trainer.language import update
 from protein.trainer.language.config import LanguageConfig
 from protein.trainer.machine import graphs
+from protein.trainer.machine.stopwatch import Stopwatch
 
 HAS_GPU = torch.cuda.is_available()
 
@@ -40,12 +41,19 @@ GRAPH: type[Any] = graphs.Graph if HAS_GPU else StandIn
 
 
 class Counted:
-    """A graph, or its stand-in; `made` and `called` count."""
+    """A graph, or its stand-in; `made` and `called` count, and `computes` tells that what is recorded runs."""
 
     made = called = 0
+    computes = False
 
-    def __init__(self, *arguments: Any, shares_with: Any = None) -> None:
-        self.graph = GRAPH(*arguments, shares_with=None if shares_with is None else shares_with.graph)
+    def __init__(self, compute: Any, examples: Any, *, shares_with: Any = None) -> None:
+        def marked(*inputs: Any) -> Any:
+            Counted.computes = True
+            output = compute(*inputs)
+            Counted.computes = False
+            return output
+
+        self.graph = GRAPH(marked, examples, shares_with=None if shares_with is None else shares_with.graph)
         Counted.made += 1
 
     def __call__(self, *inputs: Any) -> Any:
@@ -55,7 +63,14 @@ class Counted:
 
 @pytest.fixture
 def recording(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Records graphs, or stand-ins."""
+    """Records graphs, or stand-ins. No stopwatch may be switched in them: some wait for the device."""
+    switch = Stopwatch.switch
+
+    def switched(stopwatch: Stopwatch, section: str) -> None:
+        assert not Counted.computes
+        switch(stopwatch, section)
+
+    monkeypatch.setattr(Stopwatch, "switch", switched)
     monkeypatch.setattr(Counted, "made", 0)
     monkeypatch.setattr(Counted, "called", 0)
     monkeypatch.setattr(graphs, "Graph", Counted)

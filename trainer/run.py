@@ -16,7 +16,13 @@ from .errors import ConfigError, LostProcessError, OutOfMemoryError, TrainerErro
 from .events import EventSink, RunResult, failed, ignore
 from .kinds import LANGUAGE, Config, Kind, kind_of_config
 from .machine.distributed import ALONE, World
-from .machine.precision import Arithmetic, keep_freed_memory, resolve_device, resolve_threads
+from .machine.precision import (
+    Arithmetic,
+    keep_freed_memory,
+    prepare_backward_passes,
+    resolve_device,
+    resolve_threads,
+)
 from .machine.stopwatch import Stopwatch
 from .users_code import back_here
 
@@ -74,6 +80,7 @@ def run(
         device = world.device(resolve_device(config.train.device))
         threads = max(1, resolve_threads(config.train.threads) // world.local_size)
         with back_here(), Arithmetic(device, threads, config.train.precision) as arithmetic:
+            prepare_backward_passes(device)
             context = RunContext(
                 device=device,
                 threads=threads,

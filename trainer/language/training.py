@@ -109,10 +109,10 @@ class LanguageTraining:
         self._loss = math.nan  # of training, at the last report
 
     def restore(self, path: Path) -> Checkpoint:
-        """Sets all parts to what a checkpoint of the same network and text holds, and returns it.
+        """Sets all parts to what a checkpoint of the same network, seed and text holds, and returns it.
 
         Raises:
-            CheckpointError: it is of another kind of training, network or text.
+            CheckpointError: it is of another kind of training, network, seed or text.
         """
         saved = self._state.read_(path)
         if not self._config.train.micro_batch:  # another one would round differently

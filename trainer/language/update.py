@@ -7,7 +7,6 @@ the processes, which runs beside the last backward pass.
 Source: Micikevicius et al. 2018, "Mixed precision training", for the precisions below float32.
 """
 
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -127,25 +126,19 @@ class Updates:
         if graph is not None:
             self._switch("backward")  # and forward
             return graph(inputs, targets, documents)
-        return self._pass(inputs, targets, documents, weight=weight, last=last)
-
-    def _pass(
-        self,
-        inputs: torch.Tensor,
-        targets: torch.Tensor,
-        documents: torch.Tensor | None,
-        *,
-        weight: float,
-        last: bool,
-    ) -> torch.Tensor:
         self._switch("forward")
-        with self._context():
-            loss = self._loss(inputs, targets, documents) * weight
+        loss = self._weighted_loss(inputs, targets, documents, weight)
         self._switch("backward")
         if last:
             self._sums.begin()
         torch.autograd.backward(self._scaler.scale(loss))
         return loss.detach()
+
+    def _weighted_loss(
+        self, inputs: torch.Tensor, targets: torch.Tensor, documents: torch.Tensor | None, weight: float
+    ) -> torch.Tensor:
+        with autocast(self._device, self._precision):
+            return self._loss(inputs, targets, documents) * weight
 
     def step(self, progress: float) -> torch.Tensor:
         """Takes the step, and returns the gradient's norm before clipping: 0 where the step was skipped (`fp16`).
@@ -160,10 +153,14 @@ class Updates:
 
     def warm(self, length: int, rows: int = 1) -> None:
         """Makes both passes once, of rows of `length` tokens: what torch loads then is loaded before the clock."""
-        tokens = torch.zeros(rows, length, dtype=torch.int64, device=self._device)
-        for documents in (None, tokens):
-            self.add(tokens, tokens, documents, weight=1.0, last=False)
+        inputs, targets, documents = self._example(rows, length)
+        for of_documents in (None, documents):
+            self.add(inputs, targets, of_documents, weight=1.0, last=False)
         self._flat.clear()
+
+    def _example(self, rows: int, length: int) -> list[torch.Tensor]:
+        """Returns inputs, targets and documents: three tensors, because one that comes twice is compiled again."""
+        return [torch.zeros(rows, length, dtype=torch.int64, device=self._device) for _ in range(3)]
 
     def compile(self, shapes: Iterable[tuple[int, int]]) -> float:
         """Compiles the loss and its backward pass; returns the seconds that it took.
@@ -178,10 +175,7 @@ class Updates:
         try:
             self._loss = torch.compile(self._eager, dynamic=False)
             for rows, length in sorted(set(shapes)):
-                # Tensors of their own: for one that came twice another function would be compiled.
-                tokens, targets, documents = torch.zeros(3, rows, length, dtype=torch.int64, device=self._device)
-                self.add(tokens.clone(), targets.clone(), None, weight=1.0, last=False)
-                self.add(tokens.clone(), targets.clone(), documents.clone(), weight=1.0, last=False)
+                self.warm(length, rows)
             self.compiled = True
         except Exception as error:  # torch.compile raises whatever its many parts do
             logging.getLogger(__name__).warning("torch.compile failed, going on without it: %s", error)
@@ -210,12 +204,14 @@ class Updates:
         latest: graphs.Graph | None = None
         try:
             for rows, length, weight in kinds:
-                tokens, targets, documents = torch.zeros(3, rows, length, dtype=torch.int64, device=device)
+                inputs, targets, documents = self._example(rows, length)
 
-                def compute(*inputs: torch.Tensor, weight: float = weight) -> torch.Tensor:
-                    return self._pass(*inputs, weight=weight, last=False)
+                def compute(*given: torch.Tensor, weight: float = weight) -> torch.Tensor:
+                    loss = self._weighted_loss(given[0], given[1], given[2], weight)
+                    torch.autograd.backward(loss)
+                    return loss.detach()
 
-                for examples in ((tokens, targets, None), (tokens, targets, documents)):
+                for examples in ((inputs, targets, None), (inputs, targets, documents)):
                     latest = graphs.Graph(compute, examples, shares_with=latest)
                     self._graphs[rows, length, examples[2] is not None, weight] = latest
         except RuntimeError as error:  # of the device, or of its memory
@@ -223,6 +219,3 @@ class Updates:
             logging.getLogger(__name__).warning(message, error)
             self._graphs.clear()
         self._flat.clear()
-
-    def _context(self) -> contextlib.AbstractContextManager[object]:
-        return autocast(self._device, self._precision)

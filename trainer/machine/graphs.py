@@ -1,7 +1,7 @@
 """CUDA graphs: all kernels of a computation in one launch.
 
 The kernels of a small network take less time than the host needs to launch them one by one. A graph has recorded them
-with their addresses, and launches them together. They are the same kernels, so the results are the same bits.
+with their addresses, and launches them together. They are the same kernels, so the results are the same.
 
 Source: PyTorch's documentation, "CUDA semantics", section "CUDA Graphs", whole-network capture.
 """
@@ -28,7 +28,7 @@ class Graph:
         """Computes once as usual, so that all that it needs is loaded, and then records. Recording computes nothing.
 
         Args:
-            compute: maps tensors like the examples to one tensor. It must not wait for the device.
+            compute: maps tensors like the examples to one tensor. It must not wait for the device, as a stopwatch may.
             examples: inputs of the right shapes; None stays None.
             shares_with: a graph whose working memory this one may use, too. They must never run at the same time.
 
@@ -39,15 +39,17 @@ class Graph:
         self._graph = torch.cuda.CUDAGraph()
         pool = None if shares_with is None else shares_with._graph.pool()
         device = next(own.device for own in self._inputs if own is not None)
-        with torch.cuda.device(device):  # another one's stream would record nothing
-            aside, usual = torch.cuda.Stream(), torch.cuda.current_stream()
-            aside.wait_stream(usual)
-            with torch.cuda.stream(aside):
+        with torch.cuda.device(device):
+            usual = torch.cuda.current_stream()
+            # On this very device: what another one's stream is given is not recorded.
+            self._stream: torch.cuda.Stream = torch.cuda.Stream() if shares_with is None else shares_with._stream
+            self._stream.wait_stream(usual)
+            with torch.cuda.stream(self._stream):  # also brings back the usual one after an error
                 compute(*self._inputs)
-            usual.wait_stream(aside)
-            # Other threads may use the device meanwhile.
-            with torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"):
-                self._output = compute(*self._inputs)
+                # Other threads may use the device meanwhile.
+                with torch.cuda.graph(self._graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"):
+                    self._output = compute(*self._inputs)
+            usual.wait_stream(self._stream)
 
     def __call__(self, *inputs: torch.Tensor | None) -> torch.Tensor:
         """Computes for these inputs; returns a tensor of the caller's own."""

@@ -82,6 +82,12 @@ def keep_freed_memory() -> None:
 _MALLOC_SETTINGS = ((-1, 2**31 - 1), (-3, 32 * 2**20), (-2, 64 * 2**20))
 
 
+def prepare_backward_passes(device: torch.device) -> None:
+    """Lets PyTorch's thread of backward passes begin with a sum: it warns where its first work is a matrix product."""
+    if device.type == "cuda":
+        torch.autograd.backward(torch.zeros(1, device=device, requires_grad=True).sum())
+
+
 class Arithmetic:
     """Chooses threads and kernels by the size of the work. It is a context that restores the earlier settings.
 
@@ -90,7 +96,6 @@ class Arithmetic:
     """
 
     def __init__(self, device: torch.device, threads: int, precision: str = "auto") -> None:
-        self._device = device
         self._on_host, self._on_cuda = device.type == "cpu", device.type == "cuda"
         self._tf32 = precision in ("auto", "tf32")
         self._threads = threads
@@ -108,8 +113,6 @@ class Arithmetic:
         elif self._on_cuda:
             torch.set_float32_matmul_precision("high" if self._tf32 else "highest")
             torch.backends.cudnn.allow_tf32 = self._tf32
-            if torch.cuda.is_available():
-                _wake_backward_passes(self._device)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -173,11 +176,6 @@ def has_bf16_products(device: torch.device) -> bool:
         torch.cpu, "get_capabilities", dict
     )()  # older versions of torch do not say
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
-
-
-def _wake_backward_passes(device: torch.device) -> None:
-    """Lets PyTorch's thread of backward passes do a sum first: it warns where the first thing is a matrix product."""
-    torch.autograd.backward(torch.zeros(1, device=device, requires_grad=True).sum())
 
 
 def _probe_error() -> float:
