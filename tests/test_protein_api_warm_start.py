@@ -119,6 +119,19 @@ def test_a_source_sweep_tells_its_costs_without_those_of_other_programs(store: s
         assert found.calm_seconds == trial.run_seconds
 
 
+def test_a_source_sweep_tells_the_costs_of_whole_runs(store: str) -> None:
+    """A run that began on a busy machine and went on on a calm one."""
+    with stores.opened(store) as opened:
+        [trial] = opened.trials(stores.find(opened, "single").id)
+    first = dataclasses.replace(trial, cost_seconds=10.0, timings={WALL: 10.0, WAITED: 5.0})
+    suggestion = dataclasses.replace(trial, number=1, continues=trial.number, continued_seconds=10.0)
+    leg = dataclasses.replace(suggestion, cost_seconds=1.0, timings={WALL: 1.0, WAITED: 0.0})
+    source = source_snapshot.of("single", [first, leg], space=SPACE, fixed={})
+    ((one, other),) = source_snapshot.observations({"sources": [source]})
+    assert (one.calm_seconds, other.run_seconds) == (5.0, 11.0)
+    assert other.calm_seconds == pytest.approx(6.0)
+
+
 def test_a_snapshot_of_one_source_as_earlier_versions_stored_it(store: str) -> None:
     swept(store, "model", warm_start="many")
     spec = stored(store, "model").spec

@@ -53,6 +53,25 @@ def test_what_is_not_known_counts_as_measured() -> None:
     assert data.slowdown == 1.0
 
 
+@pytest.mark.parametrize(
+    ("slowdown", "behind", "clock_behind", "cap", "fits"),
+    [
+        (1.0, 5.0, 10.0, 28.0, True),  # 10 s by the clock of a busy machine, and 15 s to come
+        (1.0, 5.0, 10.0, 24.0, False),
+        (2.0, 15.0, 15.0, 35.0, True),  # 15 s of a calm machine, and 5 s to come, which will take 10
+        (2.0, 15.0, 15.0, 20.0, False),
+    ],
+)
+def test_the_cap_counts_the_beginning_of_a_run_by_the_clock_as_it_was(
+    slowdown: float, behind: float, clock_behind: float, cap: float, fits: bool
+) -> None:
+    data = History.of(SPACE, trials(slowdowns=[slowdown] * 10, known=True), [])
+    budget = Budget(remaining_seconds=1_000.0, max_trial_seconds=cap)
+    x = SPACE.to_unit({"rate": 0.01, "steps": 200_000})[None, :]  # 20 s on a calm machine
+    affordable = AffordableCost.of(SPACE, data, budget)
+    assert affordable.fits(x, np.array([behind]), np.array([clock_behind])).tolist() == [fits]
+
+
 def test_the_last_trials_say_how_busy_the_machine_is_now() -> None:
     data = History.of(SPACE, trials(slowdowns=[4.0] * 5 + [2.0] * 5, known=True), [])
     assert data.slowdown == pytest.approx(2.0)

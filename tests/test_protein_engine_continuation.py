@@ -10,14 +10,14 @@ import pytest
 from protein.engine.acquisition import log_value
 from protein.engine.continuation import Continuable, rest_seconds
 from protein.engine.gp import Array
-from protein.engine.history import History
+from protein.engine.history import History, by_whole_runs
 from protein.engine.pareto import front
 from protein.engine.recommend import contenders
 from protein.engine.score_model import fit_score_model
 from protein.engine.settings import EngineSettings
 from protein.space import Float, Integer, Space
 from protein.sweep.methods import make_designer
-from protein.types import Budget, Measurement, Observation, Params, Suggestion, SuggestionKind, TrialEnd
+from protein.types import MAX_BUSY_SHARE, Budget, Measurement, Observation, Params, Suggestion, SuggestionKind, TrialEnd
 
 SPACE = Space(
     [Float("rate", 1e-4, 1e-1, scale="log"), Integer("steps", 4_000, 1_000_000, scale="log")], cost_parameter="steps"
@@ -85,6 +85,12 @@ def test_the_price_of_going_on_from_an_earlier_checkpoint_includes_what_is_train
     second = trial(1, 0.01, 20_000, parent=first, kept_at=0.8)
     assert (second.continued_seconds, second.cost_seconds) == (8.0, 12.0)
     assert Continuable.of(SPACE, [first, second], NONE).behind.tolist() == [8.0, 16.0]
+
+
+def test_the_busy_share_of_a_whole_run_is_never_more_than_that_of_any_trial() -> None:
+    first = dataclasses.replace(trial(0, 0.01, 42_000), busy_share=MAX_BUSY_SHARE, resumable_seconds=42.26872211976585)
+    leg = dataclasses.replace(trial(1, 0.01, 64_000, parent=first), cost_seconds=0.0, busy_share=None)
+    assert by_whole_runs([first, leg])[1].busy_share == pytest.approx(MAX_BUSY_SHARE)
 
 
 def test_scores_of_one_run_share_its_label_whatever_the_order() -> None:

@@ -75,6 +75,14 @@ def test_a_command_may_report_its_cost_from_a_checkpoint_before_its_last_report(
     assert outcome(backend, one).cost_seconds == pytest.approx(cost_seconds)
 
 
+def test_a_command_that_has_run_for_as_long_as_it_says_counts_its_cost_from_0(
+    backend: CommandBackend, tmp_path: Path
+) -> None:
+    code = 'import time; time.sleep(0.6); print(\'{"score": 1, "cost_seconds": 0.5}\')'
+    one = dataclasses.replace(job(tmp_path, python(code)), spent_seconds=0.7)
+    assert outcome(backend, one).cost_seconds == pytest.approx(1.2)
+
+
 def test_half_a_copy_of_what_a_trial_continues_is_not_taken_for_its_own(
     backend: CommandBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,6 +89,18 @@ def test_a_command_that_writes_a_checkpoint_gets_further_without_any_step(tmp_pa
     assert counts == [1, 2, 1, 2, 3, 1]
 
 
+def test_a_command_that_only_writes_files_is_given_up_in_the_end(tmp_path: Path) -> None:
+    file = tmp_path / resuming.COMMANDS_FOLDER / "lock"
+    file.parent.mkdir(parents=True)
+    counts = []
+    for written in range(60):
+        file.touch()
+        os.utime(file, (written, written))
+        counts.append(resuming.attempt(tmp_path, 0))
+    assert counts[9:11] == [1, 2] and counts[49:51] == [resuming.MAX_ATTEMPTS, resuming.MAX_ATTEMPTS + 1]
+    assert resuming.attempt(tmp_path, 1) == 1
+
+
 # Kills
 
 

@@ -163,11 +163,14 @@ class AffordableCost:
         """Whether a trial with this predicted cost should not start beside those that run."""
         return cost is not None and cost.value > self.beside_seconds
 
-    def fits(self, x_unit: Array, behind: Array | None = None) -> NDArray[np.bool_]:
+    def fits(self, x_unit: Array, behind: Array | None = None, clock_behind: Array | None = None) -> NDArray[np.bool_]:
         """Returns which of n points, `n x d`, may be started, `n`.
 
-        `behind`, `n`, are the seconds of each run that are paid already, on a machine without other programs: the rest
-        has to fit the budget, and the whole run the cap. None: all runs begin anew.
+        Args:
+            x_unit: the points.
+            behind: seconds of each run that are paid already, `n`, on a machine without other programs. The rest has to
+                fit the budget. None: all runs begin anew.
+            clock_behind: the same seconds by the clock as it was then, `n`. With the rest, they have to fit the cap.
         """
         limit = self.budget.next_trial_seconds
         if limit <= 0:
@@ -176,12 +179,12 @@ class AffordableCost:
             return np.ones(len(x_unit), dtype=bool)
         mean, sd = self.model.predict(x_unit)
         upper = mean + math.log(self.slowdown) + np.minimum(_UPPER_Z * sd, _MAX_LOG_MARGIN)
-        if behind is None:
+        if behind is None or clock_behind is None:
             return np.asarray(upper <= math.log(limit))
         left, cap = self.budget.remaining_seconds, self.budget.max_trial_seconds
-        within_cap = np.exp(upper) <= (math.inf if cap is None else cap)
         rest = rest_seconds(np.exp(upper), self.slowdown * behind)
-        return within_cap & (rest <= (math.inf if left is None else left))
+        within_cap = clock_behind + rest <= (math.inf if cap is None else cap)
+        return np.asarray(within_cap & (rest <= (math.inf if left is None else left)))
 
 
 def cheapest_points(space: Space, x_unit: Array) -> Array:

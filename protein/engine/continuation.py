@@ -71,6 +71,11 @@ class Continuable:
         paid = [o.calm_seconds for o in able]
         return cls(space, able, x, np.array(behind), np.array(paid))
 
+    @property
+    def clock_behind(self) -> Array:
+        """`behind` by the clock, `n`: with the seconds that other programs took then."""
+        return np.array([o.resumable_seconds or 0.0 for o in self.trials])
+
     def contenders(self, mean: Array, num_most: int) -> "Continuable":
         """Returns the trials on the front of posterior means, `n`, and the best of the others, `num_most` at most."""
         front = front_indices(mean, self.paid)[::-1]

@@ -29,7 +29,7 @@ of one run. Each leg of a run may have met other programs for a time of its own 
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,7 @@ from protein.engine.gp import Array, Runs
 from protein.engine.run_length import amount_asked, least_seconds, part_made, reached, steps_per_unit
 from protein.errors import SpaceError
 from protein.space import Space
-from protein.types import Observation, Params, TrialState
+from protein.types import MAX_BUSY_SHARE, Observation, Params, TrialState
 
 T = TypeVar("T")
 _NUM_RECENT = 5  # trials that show how busy the machine is now
@@ -188,16 +188,38 @@ def _slowdown(history: Sequence[Observation]) -> float:
 
 def by_whole_runs(history: Sequence[Observation]) -> list[Observation]:
     """Returns the n trials with the busy share of the whole run that each of them ends, not of its last leg alone."""
-    busy = {o.number: o.busy_share for o in history}
-    legs = [o for o in history if o.continues in busy and o.continues is not None and o.run_seconds > 0.0]
-    changed = {}
-    for leg in sorted(legs, key=lambda o: o.number or 0):  # a leg has a higher number than what it went on with
+    found = zip(history, whole_run_shares(history), strict=True)
+    return [o if o.busy_share == share else dataclasses.replace(o, busy_share=share) for o, share in found]
+
+
+class Leg(Protocol):
+    """What a trial has that may go on with an earlier one: an `Observation` or a `TrialRecord`."""
+
+    @property
+    def number(self) -> int | None: ...
+    @property
+    def continues(self) -> int | None: ...
+    @property
+    def cost_seconds(self) -> float: ...
+    @property
+    def continued_seconds(self) -> float: ...
+    @property
+    def run_seconds(self) -> float: ...
+    @property
+    def busy_share(self) -> float | None: ...
+
+
+def whole_run_shares(trials: Sequence[Leg]) -> list[float | None]:
+    """Returns the busy share of the whole run that each of n trials ends; None: not known."""
+    busy = {trial.number: trial.busy_share for trial in trials}
+    legs = [leg for leg in trials if leg.continues is not None and leg.continues in busy and leg.run_seconds > 0.0]
+    for leg in sorted(legs, key=lambda leg: leg.number or 0):  # a leg has a higher number than what it went on with
         behind = busy[leg.continues]
         if behind != leg.busy_share:
             seconds = leg.cost_seconds * (leg.busy_share or 0.0) + leg.continued_seconds * (behind or 0.0)
-            busy[leg.number] = seconds / leg.run_seconds
-            changed[id(leg)] = dataclasses.replace(leg, busy_share=busy[leg.number])
-    return [changed.get(id(o), o) for o in history]
+            busy[leg.number] = min(seconds / leg.run_seconds, MAX_BUSY_SHARE)  # rounding may go beyond it
+    of_legs = {id(leg) for leg in legs}
+    return [busy[trial.number] if id(trial) in of_legs else trial.busy_share for trial in trials]
 
 
 def teaches(observation: Observation) -> bool:

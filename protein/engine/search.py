@@ -150,7 +150,7 @@ class Search:
         x, which = x[fresh], which[fresh]
         if len(x):
             whole, behind = np.exp(self._cost.predict(x)[0]), able.behind[which]
-            fits = self._affordable.fits(x, behind)
+            fits = self._affordable.fits(x, behind, able.clock_behind[which])
             fits &= np.log(rest_seconds(whole, behind)) <= self._log_cautious_seconds
             fits &= whole >= LEAST_GROWTH * able.paid[which]
             x, which = x[fits], which[fits]

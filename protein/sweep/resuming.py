@@ -132,21 +132,24 @@ def clear(directory: Path) -> None:
 def attempt(directory: Path, steps: int) -> int:
     """Counts another attempt to get beyond a place, and returns how many there were since the trial got further.
 
-    A command need not report steps. A file in its folder of checkpoints that is new since the last attempt is progress,
-    too. The count lies beside the checkpoint, so that it outlives this process. Where it cannot be kept, it begins
+    A command need not report steps. A file in its folder of checkpoints that is new since the last attempt is a sign
+    that it got further. It may deceive: such a file may be a log. So every tenth attempt without a step counts all the
+    same. The count lies beside the checkpoint, so that it outlives this process. Where it cannot be kept, it begins
     again.
     """
     file = directory / ATTEMPTS_FILE
-    count, written = 1, _last_written(directory / COMMANDS_FOLDER)
+    count, without_step, written = 1, 1, _last_written(directory / COMMANDS_FOLDER)
     try:
         before = json.loads(file.read_text())
-        if int(before["steps"]) >= steps and int(before["written"]) == written:
-            count, steps = int(before["count"]) + 1, int(before["steps"])
+        if int(before["steps"]) >= steps:
+            steps, without_step = int(before["steps"]), int(before.get("without_step", before["count"])) + 1
+            count = int(before["count"]) + 1 if int(before["written"]) == written else 1
     except (OSError, ValueError, KeyError, TypeError):
         pass
+    kept = {"steps": steps, "count": count, "without_step": without_step, "written": written}
     with contextlib.suppress(OSError):
-        files.replace_file(file, json.dumps({"steps": steps, "count": count, "written": written}).encode())
-    return count
+        files.replace_file(file, json.dumps(kept).encode())
+    return max(count, -(-without_step // 10))
 
 
 def _last_written(folder: Path) -> int:

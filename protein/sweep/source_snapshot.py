@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from protein.engine.gp import subset
+from protein.engine.history import whole_run_shares
 from protein.engine.warm_start import carried_over
 from protein.space import Space
 from protein.types import Measurement, Observation, Params, TrialRecord, TrialState
@@ -36,6 +37,7 @@ def of(
     """
     finished = [trial for trial in trials if trial.end is not None and trial.end.teaches and not trial.excluded]
     scores = np.array([-math.inf if trial.score is None else trial.score for trial in finished])
+    shares = {trial.number: share for trial, share in zip(trials, whole_run_shares(trials), strict=True)}
     kept = []
     for trial in (finished[i] for i in subset(scores, most)):
         values = {**fixed, **trial.params}
@@ -47,7 +49,7 @@ def of(
                 "end": str(trial.end),
                 "score": trial.score,
                 "cost_seconds": trial.run_seconds,
-                "busy_share": trial.busy_share,
+                "busy_share": shares[trial.number],
                 "steps": trial.steps,
             }
         )

@@ -6,6 +6,7 @@ A function of the user's cannot be killed: what only a process promises is asked
 import contextlib
 import dataclasses
 import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -20,6 +21,7 @@ from protein.ports import Backend, Finished, Job, TrialProgress
 from protein.sweep import continuing
 from protein.sweep.backends.command import CommandBackend
 from protein.sweep.backends.function import FunctionBackend, Report, run_trial
+from protein.sweep.backends.function_processes import FunctionProcesses
 from protein.sweep.backends.local import LocalBackend
 from protein.sweep.backends.processes import ProcessBackend
 from protein.sweep.backends.ray import RayBackend
@@ -235,6 +237,23 @@ def test_a_trial_that_is_stopped_before_its_first_word_ends_so(backend: Backend,
     assert [finished[n].outcome.reason for n in (0, 1)] == ["interrupted"] * 2
     # Where one has begun meanwhile, its first words are that it has taken 0.1 s.
     assert finished[1].outcome.cost_seconds <= max(time.monotonic() - began, 0.1)
+
+
+def test_a_process_that_dies_costs_the_time_since_its_report_however_late_the_sweep_looks(tmp_path: Path) -> None:
+    def dies(params: dict[str, Any], report: Report) -> float:
+        report(1, 1.0, cost_seconds=100.0)
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGKILL)
+        return 1.0
+
+    stop = threading.Event()
+    with contextlib.closing(FunctionProcesses(dies, Direction.MAXIMIZE, stop, start_method="fork")) as backend:
+        threading.Thread(target=backend.serve, args=(stop,), daemon=True).start()
+        backend.start(job(tmp_path))
+        time.sleep(2.0)
+        _, finished = wait(backend, 1)
+    assert finished[0].outcome.end is TrialEnd.CRASHED
+    assert 100.5 <= finished[0].outcome.cost_seconds < 102.0
 
 
 def patch_grace(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,7 @@ class CommandReports:
         now = time.monotonic()
         if said.cost_seconds is not None:
             if self.cost_seconds is None:
-                self._counts_from = self._begins_at(said.cost_seconds)
+                self._counts_from = self._begins_at(said.cost_seconds, now - spawned)
             self.cost_seconds = max(said.cost_seconds - self._counts_from, self.cost_seconds or 0.0)
             self.cost_at = now
         if said.score is not None or said.is_result:
@@ -94,12 +94,15 @@ class CommandReports:
         self.last_score = self.last_score if point.score is None else point.score
         self._fresh.append(point)
 
-    def _begins_at(self, cost_seconds: float) -> float:
-        """Returns from where a command counts its cost, by the first cost that it reports.
+    def _begins_at(self, cost_seconds: float, run_seconds: float) -> float:
+        """Returns from where a command counts its cost, by the first cost that it reports after some seconds.
 
         One that resumes may count from 0, or go on from the cost that it had. Its checkpoint may be older than its last
-        report, so that it reports less than that. Its first cost is nearer to one of the two.
+        report, so that it reports less than that. It counts from 0 where it has run for as long as it says. Else its
+        first cost is nearer to one of the two.
         """
+        if cost_seconds <= run_seconds:
+            return 0.0
         return min(cost_seconds, self._behind) if cost_seconds >= self._behind / 2 else 0.0
 
     def end_at(self, seconds: float) -> None:

@@ -206,7 +206,7 @@ def _run(train: Train, direction: Direction, job: Job, output: int) -> int:
     turn = threading.RLock()  # a pipe mixes long messages of threads that report at once
 
     def add(event: TrialProgress | Ended) -> None:
-        data = pickle.dumps(event)
+        data = pickle.dumps((time.monotonic(), event))
         data = serving.NUMBER.pack(len(data)) + data
         with turn:
             while data:
@@ -237,7 +237,7 @@ class FunctionRecord:
         self._interrupted = self._reports_costs = False
         self.last: Measurement | None = None
         self.last_score: float | None = None
-        self._last_at = self._began  # when that came
+        self._last_at = self._began  # when the process told that
 
     def take(self, data: bytes) -> None:
         self._buffer += data
@@ -246,7 +246,7 @@ class FunctionRecord:
             size = serving.NUMBER.unpack(self._buffer[:head])[0]
             if len(self._buffer) < head + size:
                 break
-            event = pickle.loads(self._buffer[head : head + size])
+            told_at, event = pickle.loads(self._buffer[head : head + size])
             self._buffer = self._buffer[head + size :]
             if isinstance(event, Ended):
                 self._finished, self._interrupted = event.finished, event.interrupted
@@ -254,7 +254,7 @@ class FunctionRecord:
             else:
                 self._reports_costs = event.cost_seconds is None
                 for point in event.measurements:
-                    self.last, self._last_at = point, time.monotonic()
+                    self.last, self._last_at = point, told_at
                     self.last_score = self.last_score if point.score is None else point.score
                     self._fresh.append(point)
 
