@@ -179,8 +179,9 @@ class AffordableCost:
             return np.ones(len(x_unit), dtype=bool)
         mean, sd = self.model.predict(x_unit)
         upper = mean + math.log(self.slowdown) + np.minimum(_UPPER_Z * sd, _MAX_LOG_MARGIN)
-        if behind is None or clock_behind is None:
+        if behind is None:
             return np.asarray(upper <= math.log(limit))
+        assert clock_behind is not None, "both are given, or neither"
         left, cap = self.budget.remaining_seconds, self.budget.max_trial_seconds
         rest = rest_seconds(np.exp(upper), self.slowdown * behind)
         within_cap = clock_behind + rest <= (math.inf if cap is None else cap)
