@@ -60,6 +60,19 @@ def copy_file(source: Path, target: Path) -> None:
         _copy_file(source, target)
 
 
+def _name(unfinished: Path, target: Path) -> None:
+    """Gives a finished file its name. Raises `FileExistsError` where there is such a file by now."""
+    try:
+        os.link(unfinished, target)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
+        os.close(os.open(target, os.O_CREAT | os.O_EXCL))  # this file system has no hard links
+        unfinished.replace(target)
+
+
 def _copy_file(source: Path, target: Path) -> None:
     unfinished = target.with_name(f".{target.name}.{os.getpid()}")
     try:
@@ -71,11 +84,14 @@ def _copy_file(source: Path, target: Path) -> None:
             closing(_connect(source)) as old,
             closing(sqlite3.connect(unfinished)) as new,
         ):
+            # One snapshot of it. Else each write of a sweep would begin the copy again.
+            old.execute("BEGIN")
+            old.execute("SELECT 1 FROM sqlite_master").fetchone()
             old.backup(new, pages=_PAGES)
             found = [row[0] for row in new.execute(f"PRAGMA quick_check({_CHECK_ROWS})")]
         if found != ["ok"]:
             raise StoreError(f"store {source} is damaged ({'; '.join(found):.200}), and no backup was written")
-        os.link(unfinished, target)  # fails where there is a file by now
+        _name(unfinished, target)
     except sqlite3.Error as error:
         reason = " ".join(str(error).split())
         raise StoreError(

@@ -209,6 +209,7 @@ def _insert_trials(session: Session, sweep_id: int, trials: Sequence[StoredTrial
     for row in checked:
         if row["state"] == TrialState.RUNNING.value:
             row["lease_until"] = min(row["lease_until"], lease_until)
+            row["owner"] = ""  # who runs it runs the original
     insertion = insert(TrialRow).returning(TrialRow.id, sort_by_parameter_order=True)
     ids = session.scalars(insertion, [{"sweep_id": sweep_id, **row} for row in checked]).all()
     points: list[dict[str, Any]] = []

@@ -11,12 +11,14 @@ import socket
 import subprocess
 import sys
 import threading
+import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+import storing
 import tracking
 from commands import Run
 from patience import PATIENCE_SECONDS, wait_until
@@ -27,7 +29,7 @@ from protein.api.tracking import folder as tracker_folder
 from protein.errors import UsageError
 from protein.ports import Store
 from protein.storage import open_store
-from protein.trackers import mlflow, neptune
+from protein.trackers import exporter, mlflow, neptune
 from protein.trackers.exporter import Exporter
 from protein.trackers.position import Position, file_name, locked
 from protein.trackers.process import TrackerProcess
@@ -287,6 +289,33 @@ class TestExporter:
         assert Position(path, stored[1], "here").done == {0, 1, 2}
         assert Position(path, stored[1], "there").done == set()
         assert file_name("s", "mlflow", "here") != file_name("s", "mlflow", "there")
+
+    @pytest.mark.parametrize(("seconds_a_trial", "sizes"), [(0.0, [1, 2, 4, 3]), (1.0, [1, 2, 1, 2, 1, 2, 1])])
+    def test_batches_shrink_where_a_tracker_is_slow(
+        self, seconds_a_trial: float, sizes: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store = open_store(f"sqlite:///{tmp_path}/p.db")
+        sweep = storing.new_sweep(store)
+        for _ in range(10):
+            storing.start(store, sweep)
+        now = [0.0]
+        written: list[int] = []
+
+        class Slow(Notebook):
+            def write(self, updates: Sequence[TrialUpdate]) -> None:
+                now[0] += seconds_a_trial * len(updates)
+                written.append(len(updates))
+
+        monkeypatch.setattr(exporter, "BATCH_SECONDS", 2.0)
+        monkeypatch.setattr(exporter, "time", types.SimpleNamespace(monotonic=lambda: now[0]))
+        told: list[int] = []
+        path = tmp_path / "position.json"
+        Exporter(Slow(is_there=False), store, sweep, Position(path, sweep, "here")).run(
+            lambda p: told.append(p.waiting)
+        )
+        assert written == sizes
+        assert told == [10 - sum(sizes[: i + 1]) for i in range(len(sizes))]
+        store.close()
 
     def test_two_processes_do_not_write_the_same(self, tmp_path: Path) -> None:
         path, words = tmp_path / "p.json", f"it: process {os.getpid()} is doing that already"

@@ -16,11 +16,12 @@ from patience import wait_until
 from sweeping import stored
 
 from protein.engine.budget import limit_reached
+from protein.engine.designer import RandomDesigner
 from protein.ports import Finished, Job, SweepStatus, TrialProgress
 from protein.sweep import resuming
 from protein.sweep.backends.local import LocalBackend
 from protein.sweep.trouble import Preemptions
-from protein.types import Outcome, Trial, TrialEnd, TrialRecord, TrialState
+from protein.types import Outcome, Suggestion, Trial, TrialEnd, TrialRecord, TrialState
 
 
 def write_checkpoint(file: Path, *, steps: int = 7, seconds: float = 1.5, seed: int = 0, cut: int = 0) -> None:
@@ -206,6 +207,17 @@ def test_what_a_trial_does_again_is_paid_from_what_it_may_cost(tmp_path: Path) -
     assert [job.config["train"]["max_seconds"] for job in backend.jobs] == [pytest.approx(10.0 - lost)]
 
 
+def test_a_trial_that_was_interrupted_at_its_cap_is_evaluated(tmp_path: Path) -> None:
+    kill_while_hanging(tmp_path, 0, 4, "saved")
+    cost = stored(tmp_path)[0].cost_seconds
+    backend, spec = Preempts(0), sweeping.sweep_spec(behaviour="saves")
+    limits: dict[str, Any] = {"budget_seconds": 10.0, "max_trial_seconds": cost, "max_trials": 1}
+    [trial] = sweeping.sweep(tmp_path, spec=spec, backend=backend, **limits).trials
+    assert trial.state.finished and trial.score is not None
+    assert trial.cost_seconds == cost
+    assert [(job.config["train"]["max_seconds"], job.at_limit) for job in backend.jobs] == [(cost, TrialEnd.CAPPED)]
+
+
 # Preempted trials
 
 
@@ -230,6 +242,22 @@ class Preempts(LocalBackend):
                 self.left -= 1
                 self.stop(event.trial, TrialEnd.INTERRUPTED, "preempted: the node is gone")
         return events
+
+
+def test_a_trial_that_was_given_up_counts_as_tried(tmp_path: Path) -> None:
+    stop = threading.Event()
+    seen: list[Any] = []
+
+    class Looks(RandomDesigner):
+        def suggest(self, history: Any, *args: Any, **keywords: Any) -> Suggestion | None:
+            seen.append(history)
+            if history:
+                stop.set()
+            return super().suggest(history, *args, **keywords)
+
+    spec, designer = sweeping.sweep_spec(behaviour="hang"), Looks(sweeping.space(), None)
+    sweeping.sweep(tmp_path, spec=spec, designer=designer, backend=Preempts(100), budget_seconds=None, stop=stop)
+    assert [(one.end, one.excluded) for one in seen[-1]] == [(TrialEnd.INTERRUPTED, True)]
 
 
 def test_a_preempted_trial_is_taken_up_in_the_same_run(tmp_path: Path) -> None:

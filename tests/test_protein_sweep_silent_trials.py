@@ -64,6 +64,20 @@ def test_silent_functions_spend_the_budget_together(tmp_path: Path) -> None:
     check_the_budget_was_kept(stored(url, "f"))
 
 
+def test_silent_functions_end_at_their_cap(tmp_path: Path) -> None:
+    """The cap is a quarter of the budget. Only a process can be ended where the function does not report."""
+
+    def train(params: dict[str, float], report: Report) -> float:
+        time.sleep(LONG)
+        return params["x"]
+
+    url, space = str(tmp_path / "own.db"), Space([Float("x", 0.0, 1.0)])
+    Sweep(space, budget=BUDGET_SECONDS / 2, name="f", method="random", store=url, quiet=True).run(train, workers=2)
+    trials = stored(url, "f")
+    assert len(trials) >= 3 and {trial.end for trial in trials} <= {TrialEnd.CAPPED, TrialEnd.OUT_OF_BUDGET}
+    assert all(trial.cost_seconds < LONG / 2 for trial in trials)
+
+
 def test_silent_commands_spend_the_budget_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "space.toml").write_text("[space]\nx = { min = 0.0, max = 1.0 }\n")

@@ -5,11 +5,13 @@ import dataclasses
 import math
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from browsing import ODD_NAME, Served
 from planting import NEW_IS_BETTER, PLANTED, asked
+from storing import complete, new_sweep, start
 
 from protein.analysis.comparison import compare
 from protein.analysis.model_maps import SweepModel
@@ -20,7 +22,7 @@ from protein.types import Measurement, Outcome, Suggestion, SuggestionKind, Tria
 from protein.web import models
 from protein.web.answers import StillComputing
 from protein.web.frame import Frame
-from protein.web.pages.curves import rounded, spread_order
+from protein.web.pages.curves import curve_metrics, rounded, spread_order
 from protein.web.pages.parameters import some
 from protein.web.selected import selected
 from protein.web.viewer import Viewer
@@ -37,6 +39,26 @@ def test_curves_are_those_of_the_store_in_the_users_direction(served: Served) ->
     assert found["metrics"] == ["loss"]
     metric = asked(served, "curves", sweep="loss", sel="loss:3", pick="selected", metric="loss")["curves"][0]
     assert metric["value"] == pytest.approx([1 / i for i in range(1, 11)], rel=1e-5), "a metric has no direction"
+
+
+def test_moments_keep_all_their_digits(served: Served) -> None:
+    found = asked(served, "scatter", sweep="loss", x="started_at", y="score", limit=5000)
+    table = asked(served, "table", sweep="loss", column=["started_at"], limit=100)
+    started = {key[1]: row[0] for key, row in zip(table["keys"], table["rows"], strict=True)}
+    assert found["x"]["values"] == [started[number] for number in found["trials"]["number"]]
+
+
+def test_a_curves_metrics_are_offered_once_they_are_there(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:///{tmp_path}/p.db")
+    trial = start(store, new_sweep(store))
+    store.add_measurements(trial, [Measurement(steps=1, elapsed_seconds=1.0, score=1.0)], 60.0)
+    viewer = Viewer(store, f"sqlite:///{tmp_path}/p.db", threading.Event())
+    assert curve_metrics(viewer, ["s"]) == []
+    store.add_measurements(trial, [Measurement(steps=2, elapsed_seconds=2.0, score=1.0, metrics={"loss": 1.0})], 60.0)
+    store.finish_trial(trial, complete())
+    viewer.forget("s")
+    assert curve_metrics(viewer, ["s"]) == ["loss"]
+    store.close()
 
 
 def test_which_curves_are_picked(served: Served) -> None:

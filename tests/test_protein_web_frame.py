@@ -16,7 +16,7 @@ from storing import complete, new_sweep, points, start
 from protein.analysis.columns import Kind, column_of
 from protein.errors import StoreUnavailable, UsageError
 from protein.ports import Store
-from protein.storage import open_store
+from protein.storage import open_store, open_whole_store
 from protein.types import Outcome, TrialEnd
 from protein.web import viewer as viewer_module
 from protein.web.answers import NotFound, plain
@@ -65,6 +65,19 @@ def test_columns_hold_what_the_records_say_in_the_users_direction(loss: Store) -
     np.testing.assert_array_equal(frame.stored_score(), [math.nan if t.score is None else t.score for t in trials])
     assert frame.columns["params.nesterov"].kind is Kind.BOOLEAN
     assert frame.rows([3, 99, 0, -1]).tolist() == [3, 0]
+
+
+def test_a_renamed_sweep_is_shown_by_its_new_name(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/protein.db"
+    fill_loss(url)
+    store = open_whole_store(url)
+    before = read(store)
+    store.rename_sweep("loss", "lower")
+    after = read(store, before)
+    assert after.columns["sweep"].listed() == ["lower"] * 40
+    assert after.version > before.version and set(after.revisions) == {after.version}
+    assert values(after) == values(read(store))
+    store.close()
 
 
 def test_whole_numbers_stay_whole_where_a_trial_lacks_a_parameter(store: Store) -> None:

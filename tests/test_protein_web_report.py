@@ -18,10 +18,12 @@ from starlette.routing import Router
 from storing import start
 from viewing import PROVENANCE, fill_store, store_url
 
+from protein.config.resolve import load
 from protein.errors import UsageError
 from protein.ports import Store
+from protein.space import Float, Space
 from protein.storage import open_store
-from protein.types import Measurement, Outcome, SweepSpec, TrialEnd
+from protein.types import Measurement, Outcome, Suggestion, SuggestionKind, SweepSpec, TrialEnd
 from protein.web import bundle, report
 from protein.web.asking import Refused, address, ask, finished
 from protein.web.viewer import Viewer
@@ -249,6 +251,45 @@ def test_the_report_holds_no_path_and_no_other_sweep(written: tuple[str, Path]) 
     assert str(file.parent) not in text and url not in text
     assert '"new"' not in text
     assert "pong" in text
+
+
+def test_a_report_of_a_language_model_holds_no_path_and_draws_what_protein_view_draws(tmp_path: Path) -> None:
+    store = open_store(store_url(tmp_path))
+    config = load("text/python").run_config().to_dict()
+    config["data"]["path"] = "/home/me/books/mine"
+    spec = SweepSpec(
+        name="mine",
+        env="text/mine",
+        method="protein",
+        seed=0,
+        space=Space([Float("train.learning_rate", 1e-3, 1.0, scale="log")]).to_dict(),
+        config=config,
+        provenance=PROVENANCE,
+    )
+    sweep = store.create_sweep(spec, None)
+    for number, first in enumerate((1, 5)):
+        suggestion = Suggestion(
+            params={"train.learning_rate": 0.01},
+            kind=SuggestionKind.CONTINUATION if number else SuggestionKind.INITIAL_CONFIG,
+            origin="",
+            continues=0 if number else None,
+            continued_seconds=40.0 if number else 0.0,
+        )
+        trial = store.start_trial(
+            sweep.id, suggestion, seed=0, owner="me", lease_seconds=60.0, suggest_seconds=0.1, provenance=PROVENANCE
+        )
+        points = [Measurement(steps=i, elapsed_seconds=10.0 * i / first, score=i / 9) for i in range(first, first + 4)]
+        store.add_measurements(trial, points, 60.0)
+        store.finish_trial(trial, Outcome(end=TrialEnd.COMPLETE, score=1.0, cost_seconds=40.0, steps=first + 3))
+    file = tmp_path / "report.html"
+    file.write_text(report.write(store, [sweep]).document, encoding="utf-8")
+    store.close()
+    found = unpacked(file)["data"]
+    assert "/home/me" not in json.dumps(found)
+    assert ["data.path", "mine"] in found["trials"]["mine"]["0"]["fixed"]
+    first, second = found["curves"]["mine"]["curves"]
+    assert "own_seconds" not in first and first["seconds"] == [10.0, 20.0, 30.0, 40.0]
+    assert second["own_seconds"] == [10.0, 12.0, 14.0, 16.0] and second["seconds"] == [50.0, 52.0, 54.0, 56.0]
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,21 @@ def write_config(tmp_path: Path, **train: Any) -> str:
     file = tmp_path / "config.json"
     file.write_text(json.dumps(SMALL | {"train": SMALL["train"] | train}))
     return str(file)
+
+
+def test_time_in_which_the_process_is_stopped_costs_nothing(tmp_path: Path) -> None:
+    process = start("--config", write_config(tmp_path, total_timesteps=10**9, max_seconds=2.0))
+    assert process.stdout is not None
+    assert json.loads(process.stdout.readline())["event"] == "start"
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(4.0)
+    process.send_signal(signal.SIGCONT)
+    after = time.monotonic()
+    out, err = process.communicate(timeout=PATIENCE_SECONDS)
+    result = json.loads(out.splitlines()[-1])
+    assert process.returncode == 0, err
+    assert 2.0 <= result["elapsed_seconds"] < 3.0
+    assert time.monotonic() - after > 1.0  # it has trained since
 
 
 def test_stdout_is_json_lines_and_flags_override_the_file(tmp_path: Path) -> None:

@@ -5,10 +5,11 @@ would count too often, and in most games a short episode is an early loss or a q
 """
 
 import dataclasses
+import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,10 +34,15 @@ def ignore(done: int, of: int) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EvalResult:
-    """Scores of the episodes played: their mean, their standard deviation, and all of them, ordered by agent."""
+    """Scores of the episodes played: their mean, their standard deviation, and all of them, ordered by agent.
+
+    `score_error` is the standard error of the mean. Agents of one environment share a game, so their scores are not
+    independent: it is that of the games' means, and NaN for fewer than two games.
+    """
 
     score: float
     score_std: float
+    score_error: float
     episodes: int
     seconds: float
     scores: tuple[float, ...]
@@ -173,13 +179,22 @@ def play(
                 if others_done and step >= 2 * others_done:
                     break
     scores_played = tuple(score for of_agent in played for score in of_agent)
+    games = _games(played, envs.num_agents // envs.num_envs)
     return EvalResult(
         score=statistics.fmean(scores_played) if scores_played else float("nan"),
         score_std=statistics.pstdev(scores_played) if scores_played else float("nan"),
+        score_error=statistics.pstdev(games) / math.sqrt(len(games)) if len(games) > 1 else math.nan,
         episodes=len(scores_played),
         seconds=time.perf_counter() - began,
         scores=scores_played,
     )
+
+
+def _games(played: Sequence[Sequence[float]], agents: int) -> list[float]:
+    """Returns the mean scores of the first, second, ... episodes of each environment's `agents`."""
+    environments = (played[first : first + agents] for first in range(0, len(played), agents))
+    rounds = (itertools.zip_longest(*of_environment) for of_environment in environments)
+    return [statistics.fmean(score for score in one if score is not None) for of in rounds for one in of]
 
 
 class Actor:

@@ -15,6 +15,7 @@ from .course.context import RunContext
 from .errors import ConfigError, LostProcessError, OutOfMemoryError, TrainerError, with_reason
 from .events import EventSink, RunResult, failed, ignore
 from .kinds import LANGUAGE, Config, Kind, kind_of_config
+from .machine import pauses
 from .machine.distributed import ALONE, World
 from .machine.precision import (
     Arithmetic,
@@ -79,7 +80,7 @@ def run(
         keep_freed_memory()
         device = world.device(resolve_device(config.train.device))
         threads = max(1, resolve_threads(config.train.threads) // world.local_size)
-        with back_here(), Arithmetic(device, threads, config.train.precision) as arithmetic:
+        with back_here(), pauses.watched(), Arithmetic(device, threads, config.train.precision) as arithmetic:
             prepare_backward_passes(device)
             context = RunContext(
                 device=device,

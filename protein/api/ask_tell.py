@@ -151,8 +151,12 @@ class Protein:
         limit = number(under_seconds, "under_seconds")
         if math.isnan(limit):
             raise UsageError("under_seconds must be a number of seconds, got nan; leave it out for the best overall")
-        chosen = best(contenders(self._space, *sampled(self._history())), limit)
-        return None if chosen is None else shown_contender(chosen, self._direction)
+        seen, sample = sampled(self._history())
+        chosen = best(contenders(self._space, seen, sample), limit)
+        if chosen is None:
+            return None
+        numbers = tuple(known for i in chosen.trials if (known := seen[i].number) is not None)
+        return shown_contender(dataclasses.replace(chosen, trials=numbers), self._direction)
 
     def laws(self) -> Laws:
         """Returns how each parameter's best value changes with cost; `Laws.plan` gives the config to try at a cost.

@@ -18,6 +18,8 @@ from protein.trainer.kinds import LANGUAGE
 from protein.trainer.language.config import BUILT_IN
 from protein.types import SweepRecord, SweepSpec
 
+PATHS = ("data.path", "eval.hellaswag", "model.init_from")  # settings that may name a file or folder
+
 _DATA_FILE = "data.json"  # of a folder of tokens; written when it is made
 
 
@@ -61,7 +63,7 @@ def _with_absolute_paths(layers: Layers) -> Layers:
     """
     if layers.kind is not LANGUAGE:
         return layers
-    given = {name: layers.settings[name] for name in ("data.path", "eval.hellaswag", "model.init_from")}
+    given = {name: layers.settings[name] for name in PATHS}
     for name, setting in given.items():
         if setting.range:
             why = ": scores of two texts cannot be compared" if name == LANGUAGE.subject else ""

@@ -5,6 +5,7 @@ A language model's checkpoint, or a folder of GPT-2's weights, is measured, or w
 
 import contextlib
 import dataclasses
+import math
 import statistics
 import sys
 import threading
@@ -88,9 +89,10 @@ def run(command: Command) -> int:
     if arguments.json:
         print_json({"env": env, "checkpoint": str(checkpoint), **dataclasses.asdict(result)})
         return 0
-    error = result.score_std / result.episodes**0.5
+    known = math.isfinite(result.score_error)
+    error = f"+- {text.score(result.score_error)}" if known else "+- ?, as all its agents share one game"
     tables.make_console().print(
-        f"score {text.score(result.score)} +- {text.score(error)} (mean of {_episodes(result.episodes)} of {env},"
+        f"score {text.score(result.score)} {error} (mean of {_episodes(result.episodes)} of {env},"
         f" standard deviation {text.score(result.score_std)}) in {text.seconds(result.seconds)}",
         soft_wrap=True,
     )

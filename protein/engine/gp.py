@@ -48,7 +48,7 @@ MAX_FIT_POINTS = 160  # hyperparameters are fitted to at most this many points (
 MAX_POINTS = 800  # the posterior conditions on at most this many
 _MAX_BLOCK = 2048  # inputs of one prediction: the matrices of more leave the cache, and each is fetched anew
 _MAX_ITERATIONS = 40
-_NUM_REMEMBERED = 5  # fits: two of costs, those of the other two models, and one more
+_NUM_REMEMBERED = 8  # fits: three of costs, two of scores, one of failures (a warm start has all of them), and two more
 _LOG_2PI = math.log(2.0 * math.pi)
 _JITTERS = (1e-10, 1e-8, 1e-6, 1e-4, 1e-2)  # times the mean diagonal, until the Cholesky factor exists
 

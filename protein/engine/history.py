@@ -66,7 +66,9 @@ class History:
             before the shortest run of the space.
         least_costs: `j`, the least that such runs cost: what was spent, or more where the pace is known.
         x_running: running trials.
-        taken: keys of all points that were tried or are running, excluded ones included.
+        taken: keys of all points that were tried or are running, excluded ones included. Of a trial that was stopped it
+            is the one that was asked for: the shorter run that it became was not trained to its end.
+        lost: keys of the points of trials that told nothing, because they were interrupted.
         num_trials: number of finished and running trials, without those that do not teach.
         spent_seconds: the cost of all finished trials, including those that do not teach.
         slowdown: how many seconds a trial takes, now, for one that it would take without other programs; at least 1.
@@ -87,6 +89,7 @@ class History:
     least_costs: Array
     x_running: Array
     taken: frozenset[bytes]
+    lost: frozenset[bytes]
     num_trials: int
     spent_seconds: float
     slowdown: float
@@ -106,6 +109,8 @@ class History:
         _, x_running = readable(space, list(running), list(running))
         excluded = [o.params for o in history if o.excluded]
         _, x_excluded = readable(space, excluded, excluded)
+        lost = [o.params for o in history if not teaches(o) and not o.excluded]
+        _, x_lost = readable(space, lost, lost)
         # Ties in x are broken by the result, so that the order of repeated trials does not matter either.
         rows = [(x, _score(o), o.run_seconds) for (o, _, _), x in zip(read, x_finished.tolist(), strict=True)]
         order = sorted(range(len(rows)), key=rows.__getitem__)
@@ -113,7 +118,8 @@ class History:
         x_running = x_running[sorted(range(len(x_running)), key=x_running.tolist().__getitem__)]
         # A trial that was stopped, and shows no score of a known share of its run, is neither a success nor a failure.
         has_score = np.array([_has_score(o) and share is not None for o, _, share in read], dtype=bool)
-        stopped = np.array([o.state is TrialState.PRUNED for o, _, _ in read], dtype=bool) & ~has_score
+        pruned = np.array([o.state is TrialState.PRUNED for o, _, _ in read], dtype=bool)
+        stopped = pruned & ~has_score
         scored = [
             (o, params, share)
             for (o, params, share), has in zip(read, has_score, strict=True)
@@ -147,7 +153,8 @@ class History:
             )[stopped],
             slowdown=_slowdown(history),
             x_running=x_running,
-            taken=frozenset(keys(np.concatenate([x_asked, x_finished, x_running, x_excluded]))),
+            taken=frozenset(keys(np.concatenate([x_asked, x_finished[~pruned], x_running, x_excluded]))),
+            lost=frozenset(keys(x_lost)),
             num_trials=len(x_finished) + len(x_running),
             spent_seconds=math.fsum(o.cost_seconds for o in history),
         )
@@ -167,8 +174,12 @@ class History:
         return dataclasses.replace(self, **scored, **none, runs=np.arange(len(keep)))
 
     def begins(self, space: Space, start: Params) -> bool:
-        """Whether the next trial is the sweep's first: none counts yet, and nobody has excluded the initial config."""
-        return self.num_trials == 0 and len(self.untried(space.canonical(space.to_unit(start)[None, :]))) == 1
+        """Whether the next trial is that of the initial config: no trial counts yet, or its own one was interrupted.
+
+        Not where somebody has excluded it.
+        """
+        x = space.canonical(space.to_unit(start)[None, :])
+        return len(self.untried(x)) == 1 and (self.num_trials == 0 or keys(x)[0] in self.lost)
 
     def untried(self, x_unit: Array) -> Array:
         """Returns the rows that no trial has, each once, in their order."""

@@ -43,12 +43,13 @@ from protein.engine.gp import Array, single_thread
 from protein.engine.history import History, complete_runs
 from protein.engine.pareto import MIN_COST_SECONDS
 from protein.engine.recommend import best, contenders
-from protein.errors import UsageError
+from protein.errors import SpaceError, UsageError
 from protein.space import Categorical, Float, Integer, Parameter, Space
 from protein.types import Estimate, Observation, Params, ParamValue
 from protein.validate import number
 
 MIN_CONFIGS = 10  # that were trained to their end
+_MAX_ROUNDS = 5  # of fitting a plan to the constraints
 MIN_COST_RATIO = 3.0  # of the most expensive trial to the cheapest
 CHECKED_TIMES = 10.0  # the largest trial's cost, to which trends are followed that the data do not tell
 UNKNOWN_WIDTH = 0.6  # intervals of at least this share of the range tell nothing; 0.8 is that of no knowledge at all
@@ -171,7 +172,8 @@ class Laws:
         """Returns the config to try at a cost, which may be far above the largest trial's.
 
         Raises:
-            UsageError: the cost is not a number of seconds, or below `cheapest_seconds`.
+            UsageError: the cost is not a number of seconds, or below `cheapest_seconds`; or no config of so many steps
+                satisfies the constraints.
         """
         values, seconds, index = self.values(seconds), float(seconds), self.space.cost_index
         assert index is not None
@@ -181,9 +183,15 @@ class Laws:
         further = self._moved(v, v)
         name = self.space.names[index]
         held = tuple(one for one in self.space.names if one != name and params[one] != further[one])
-        with single_thread():
-            steps = float(self._steps(self.space.to_unit(params)[None, :], seconds)[0])
-        params[name] = _rounded(self.space.parameters[index], steps)
+        in_range = params[name]
+        for _ in range(_MAX_ROUNDS):
+            with single_thread():
+                x = self.space.to_unit({**params, name: in_range})
+                steps = float(self._steps(x[None, :], seconds)[0])
+            params[name] = _rounded(self.space.parameters[index], steps)
+            before, params = params, self._allowed(params, name)
+            if params == before:  # else the steps that it makes in the time may be others now
+                break
         times = seconds / self.largest_seconds
         return Plan(seconds=seconds, params=params, values=values, times_largest=times, held=held)
 
@@ -194,6 +202,19 @@ class Laws:
         place = self._anchor + slope * (np.asarray(levels) - self._anchor[index])
         place[index] = min(max(v, 0.0), self._model.reach)
         return self.space.snap(self.space.from_unit(place))
+
+    def _allowed(self, params: Params, name: str) -> dict[str, ParamValue]:
+        """Returns the nearest params that satisfy the constraints with these steps, which may be beyond their range."""
+        others = [one for one in self.space.parameters if one.name != name]
+        if not self.space.constraints or not others:
+            return dict(params)
+        steps = params[name]
+        try:
+            space = Space(others, constraints=self.space.constraints, fixed={**self.space.fixed, name: steps})
+        except SpaceError as error:
+            raise UsageError(f"no config with {name} {steps} satisfies the constraints; give another cost") from error
+        found = {**space.snap(params), name: steps}
+        return {one: found[one] for one in self.space.names}
 
     def _law(self, i: int, values: Mapping[str, BestValue]) -> Law:
         """Returns the law of one parameter, given the best values at the largest trial's cost."""

@@ -88,8 +88,10 @@ def reason_to_stop(
     affordable = costs <= cost
     if not affordable.any():  # all cost the same, and by rounding their mean is below each of them
         return None
-    then = np.array([_score_at(o, share) for o in complete])
-    comparable = np.isfinite(then) & (costs >= rule.cost_share * cost)
+    enough = costs >= rule.cost_share * cost
+    # Only of these: there may be thousands of others, and to look at a curve takes time.
+    then = np.array([_score_at(o, share) if long else math.nan for o, long in zip(complete, enough, strict=True)])
+    comparable = np.isfinite(then)
     num_comparable = int(np.sum(comparable))
     num_nearest = max(rule.num_nearest, round(rule.nearest_share * num_comparable))
     if num_comparable < num_nearest:

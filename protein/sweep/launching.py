@@ -11,11 +11,12 @@ from protein.errors import UsageError
 from protein.ports import Backend, Finished, Job
 from protein.sweep import continuing, provenance, resuming
 from protein.sweep.devices import Slots
-from protein.sweep.job import max_seconds, total_steps, trial_config
+from protein.sweep.job import max_seconds, runs_trainer, total_steps, trial_config
 from protein.sweep.trials import SweepTrials
 from protein.types import Budget, Outcome, Resources, Suggestion, TrialEnd, TrialRecord
 
 OVERHEAD_SECONDS = 300.0  # start-up, compiling and evaluation, on top of a trial's cap, before it counts as hung
+OVERSHOOT = 0.1  # of a limit; a trial ends with the step in which it reaches it
 OVERHEAD_FACTOR = 3.0  # the wall clock may show this many times the trainer's own seconds
 
 
@@ -96,7 +97,10 @@ class Launcher:
         directory = self._folder(trial.number)
         place = resuming.place(directory, trial)
         budget = _within_cap(_without_lost(budget, trial, place), trial.continued_seconds)
-        if budget.next_trial_seconds <= (place.seconds or 0.0):
+        if _is_at_cap(budget, place) and runs_trainer(self._trials.sweep.spec.config):
+            # Only its evaluation is missing, which costs nothing.
+            budget = dataclasses.replace(budget, remaining_seconds=None)
+        elif budget.next_trial_seconds <= (place.seconds or 0.0):
             return None
         gone = place.path is None and trial.continues is not None and not self._parents_state(trial)
         record = self._trials.take_up(trial.number, place)
@@ -195,6 +199,14 @@ def _without_lost(budget: Budget, trial: TrialRecord, place: resuming.Place) -> 
     if not lost or budget.remaining_seconds is None:
         return budget
     return dataclasses.replace(budget, remaining_seconds=budget.remaining_seconds - lost)
+
+
+def _is_at_cap(budget: Budget, place: resuming.Place) -> bool:
+    """Whether a trial goes on from a checkpoint that was saved at its cap, and that the budget has paid for."""
+    cap, left = budget.max_trial_seconds, budget.remaining_seconds
+    if place.path is None or place.seconds is None or cap is None or place.seconds < cap:
+        return False
+    return left is None or left >= (1.0 - OVERSHOOT) * place.seconds
 
 
 def _within_cap(budget: Budget, continued_seconds: float) -> Budget:

@@ -19,6 +19,7 @@ from typing import Any
 
 from protein import files
 from protein.sweep.job import runs_trainer
+from protein.trainer.language.config import SAMPLE_FILE
 from protein.types import TrialRecord
 
 TRAINERS_FILE = "checkpoint.safetensors"  # as in `protein.trainer.machine.checkpoint`, which loads torch
@@ -120,7 +121,7 @@ def clear(directory: Path) -> None:
     Raises:
         OSError: it cannot be removed.
     """
-    for name in (TRAINERS_FILE, STABLE_FILE, ATTEMPTS_FILE):
+    for name in (TRAINERS_FILE, STABLE_FILE, ATTEMPTS_FILE, SAMPLE_FILE):
         (directory / name).unlink(missing_ok=True)
     folder = directory / COMMANDS_FOLDER
     if folder.is_dir() and not folder.is_symlink():

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from protein.engine.budget import RunningCost, budget_left
 from protein.sweep.launching import Limits
 from protein.sweep.loop_settings import LoopSettings
-from protein.types import Budget, TrialRecord
+from protein.types import Budget, TrialRecord, TrialState
 
 
 def left(
@@ -25,7 +25,8 @@ def left(
         settings: the budget and the cap.
         limits: of the running trials, by number.
         remaining_trials: how many trials may still be started.
-        without: the number of a trial that goes on. What it has cost already is a part of what it may cost.
+        without: the number of a trial that goes on. What it has cost already is a part of what it may cost. Other
+            trials that wait have no claim on the rest: their turn comes later.
         num_free: how many trials can start now.
     """
     trials = [trial for trial in records.values() if trial.number != without]
@@ -34,7 +35,13 @@ def left(
     now = budget_left(
         None if budget is None else budget - lost,
         [trial.cost_seconds for trial in trials if trial.state.finished],
-        [_cost(trial, settings, limits) for trial in trials if not trial.state.finished],
+        [
+            RunningCost(max_seconds=trial.cost_seconds, spent_seconds=trial.cost_seconds)
+            if without is not None and trial.state is TrialState.WAITING
+            else _cost(trial, settings, limits)
+            for trial in trials
+            if not trial.state.finished
+        ],
     )
     return dataclasses.replace(
         now,

@@ -294,7 +294,11 @@ class SweepTrials:
         """Returns what the designer learns from the finished trials, oldest first, and which it may continue."""
         for number, trial in self.records.items():
             if trial.state.finished and number not in self._observed:
-                self._observed[number] = trial.observation()
+                one = trial.observation()
+                # What could have waited was cancelled or given up: it is not tried again.
+                if trial.end is TrialEnd.INTERRUPTED and (self.can_wait or number in self.cancelled):
+                    one = dataclasses.replace(one, excluded=True)
+                self._observed[number] = one
         observed = sorted(self._observed.items())
         if not can_continue:
             return [one for _, one in observed]

@@ -1,6 +1,7 @@
 """From the store to one tracker, in batches: finds what is new, writes it, and remembers that."""
 
 import dataclasses
+import time
 from collections.abc import Callable, Iterator
 
 from protein.direction import shown_trial
@@ -10,6 +11,7 @@ from protein.trackers.tracker import Tracker, TrialUpdate
 from protein.types import SweepRecord, TrialRecord
 
 BATCH_TRIALS = 100
+BATCH_SECONDS = 5.0  # a batch that took longer is followed by a smaller one: each is a sign of life, and is remembered
 BATCH_POINTS = 20_000  # of curves; a batch of one trial may have more
 
 
@@ -87,10 +89,13 @@ class Exporter:
     def _batches(self) -> Iterator[list[TrialRecord]]:
         """Yields the waiting trials with their curves, some at a time."""
         waiting = sorted(self._position.waiting)
-        for first in range(0, len(waiting), BATCH_TRIALS):
+        size = 1  # until it is known how long one takes: some trackers write over a network
+        while waiting:
+            began = time.monotonic()
+            some, waiting = waiting[:size], waiting[size:]
             batch: list[TrialRecord] = []
             num_points = 0
-            for trial in self._store.trials(self._sweep.id, numbers=waiting[first : first + BATCH_TRIALS]):
+            for trial in self._store.trials(self._sweep.id, numbers=some):
                 if batch and num_points + len(trial.curve) > BATCH_POINTS:
                     yield batch
                     batch, num_points = [], 0
@@ -98,6 +103,8 @@ class Exporter:
                 num_points += len(trial.curve)
             if batch:
                 yield batch
+            is_quick = time.monotonic() - began < BATCH_SECONDS  # the reader has written them meanwhile
+            size = min(2 * size, BATCH_TRIALS) if is_quick else max(size // 2, 1)
 
     def _update(self, trial: TrialRecord) -> TrialUpdate:
         number, position = trial.number, self._position

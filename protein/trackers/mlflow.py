@@ -218,7 +218,12 @@ class MlflowTracker:
 
     def _tags(self, trial: TrialRecord) -> dict[str, str]:
         found = {f"protein.{name}": value for name, value in facts.facts(self._sweep, trial).items()}
-        found |= {"protein.tags": ", ".join(trial.tags), "protein.excluded": str(trial.excluded).lower()}
+        # Also empty ones: they overwrite what stood there before.
+        found |= {
+            "protein.tags": ", ".join(trial.tags),
+            "protein.note": trial.note,
+            "protein.excluded": str(trial.excluded).lower(),
+        }
         nonfinite = {**facts.split(facts.results(trial))[1], **_nonfinite_points(trial)}
         found |= {f"protein.nonfinite.{name}": value for name, value in nonfinite.items()}
         return {_name(name): value[:MAX_TAG_VALUE] for name, value in found.items()}

@@ -111,6 +111,15 @@ class Frame(Table):
 
     def updated(self, sweep: SweepRecord, changes: TrialColumns) -> "Frame":
         """Returns the frame with changed and new trials taken over; itself where nothing changed."""
+        if len(self) and sweep.spec.name != self.sweep.spec.name:  # it was renamed: all rows name it
+            version = self.version + 1
+            return dataclasses.replace(
+                self,
+                sweep=sweep,
+                version=version,
+                columns={**self.columns, "sweep": dataclasses.replace(self.columns["sweep"], words=(sweep.spec.name,))},
+                revisions=np.full(len(self), version, np.int64),
+            ).updated(sweep, changes)
         if not len(changes):
             if sweep == self.sweep and changes.cursor == self.cursor:
                 return self

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import PurePath
 from typing import Any
 
 from starlette.routing import BaseRoute, Router
@@ -25,6 +26,7 @@ from starlette.routing import BaseRoute, Router
 from protein.api import stores
 from protein.api.recommended import recommendation
 from protein.api.summary import summary
+from protein.api.trainer_sweep import PATHS
 from protein.errors import UsageError
 from protein.ports import Store
 from protein.sweep.alive import Life
@@ -288,8 +290,14 @@ def _without_paths(found: dict[str, Any]) -> dict[str, Any]:
         "metrics": [],
         "files": [],
         "playback": {"possible": False, "problem": "a report does not carry the agents"},
+        "fixed": [[name, _file_name(value) if name in PATHS else value] for name, value in found["fixed"]],
         "commands": {name: line for name, line in found["commands"].items() if name not in _PATHS},
     }
+
+
+def _file_name(value: str) -> str:
+    """Returns the name of a file or folder without where it lies; a word that is no path stays as it is."""
+    return PurePath(value).name
 
 
 def _summary(store: Store, sweeps: Sequence[SweepRecord], about: str) -> str:

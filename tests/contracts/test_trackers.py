@@ -85,6 +85,7 @@ def check(name: str, steps: dict[str, Any]) -> None:
         assert annotated["facts"]["note"] == "look at this"
         assert annotated["facts"]["excluded"] == "true"
     if name == "mlflow":
+        assert steps["note removed"]["trials"]["0"]["facts"].get("note", "") == ""
         check_imported(steps["imported"])
     statuses = {number: trial["status"] for number, trial in steps["position lost"]["trials"].items()}
     assert statuses == STATUSES[name]

@@ -14,6 +14,7 @@ from ..config_rules import TrainSettings
 from ..errors import CheckpointError
 from ..events import Ending, Interrupted, Measurement, Result, RunResult, Start, Stopped, run_result
 from ..machine import checkpoint as checkpoints
+from ..machine import pauses
 from ..machine.checkpoint import Checkpoint
 from .context import RunContext
 from .decay import decay_is_next, rate_stays
@@ -62,6 +63,7 @@ class Course:
         self._stable_seconds: float | None = None  # when the step size of `wsd` began to fall, on this run's clock
         self.resumed = self.interrupted = False
         self._began: float | None = None  # when the step that is running began
+        self._pauses = 0  # of the process, when it began
         self._longest = 0.0  # seconds of the longest step
         self.steps, self.elapsed, self.first_step = 0, 0.0, 0
         self._warmed_up = False  # the warm-up of the step size was that of a shorter run
@@ -228,14 +230,17 @@ class Course:
 
     def begin_step(self) -> float:
         """Starts the clock; returns the `time.perf_counter()` at which the step must end, made or not."""
+        self._pauses = pauses.count()
         self._began = began = time.perf_counter()
         return began + (self._limit - self.elapsed) / self._speed if self._world.size == 1 else math.inf
 
     def end_step(self) -> None:
         """Stops the clock; all agree on it, and on whether a signal has come."""
         assert self._began is not None
-        before = self.elapsed
-        self.elapsed += self._speed * (time.perf_counter() - self._began)
+        before, seconds = self.elapsed, self._speed * (time.perf_counter() - self._began)
+        if pauses.count() != self._pauses:  # the process was stopped for a while, which costs nothing
+            seconds = min(seconds, self._longest)
+        self.elapsed += seconds
         self._began = None
         self._agree()
         self._longest = max(self._longest, self.elapsed - before)  # of the clock that all have agreed on

@@ -150,7 +150,9 @@ class Evaluator:
             self._chosen = choose_rows(corpus, self._batches, self._rows, curve_tokens)
             self._rows = len(self._chosen[0])
         self._document_token = corpus.document_token
-        self._bytes = torch.from_numpy(corpus.token_bytes).to(self._device)
+        # A Mac's GPU has no float64, in which the sums are made.
+        self._sums_on = torch.device("cpu") if self._device.type == "mps" else self._device
+        self._bytes = torch.from_numpy(corpus.token_bytes).to(self._sums_on)
 
     @property
     def tokens(self) -> int:
@@ -167,7 +169,7 @@ class Evaluator:
         """
         began = time.perf_counter()
         world, device, length = self._world, self._device, self._model.config.sequence_length
-        sums = torch.zeros(3, dtype=torch.float64, device=device)  # nats, tokens, bytes
+        sums = torch.zeros(3, dtype=torch.float64, device=self._sums_on)  # nats, tokens, bytes
         most = cached_rows(self._model.width, length) if device.type == "cpu" else max(1, CUDA_TOKENS // length)
         for turn, (inputs, targets, documents) in enumerate(self._groups(most)):
             progress("tokens measured", turn * most * length, self.tokens)
@@ -180,6 +182,7 @@ class Evaluator:
                 losses = self._model.losses(
                     inputs, targets, None if documents is None else to_device(documents, device)
                 )
+            losses, targets = losses.to(self._sums_on), targets.to(self._sums_on)
             counts = targets != self._document_token
             nats = torch.where(counts, losses.double(), 0.0).sum()
             sums += torch.stack([nats, counts.sum(), self._bytes[targets].sum()])

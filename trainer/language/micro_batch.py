@@ -97,8 +97,17 @@ def _left_by_groups(root: Path) -> list[float]:
     left = []
     for folder in control_groups(root):
         with contextlib.suppress(OSError, ValueError):
-            left.append(float((folder / "memory.max").read_text()) - float((folder / "memory.current").read_text()))
+            limit, used = (float((folder / name).read_text()) for name in ("memory.max", "memory.current"))
+            left.append(limit - used + _reclaimable(folder))
     return [max(number, 0.0) for number in left if math.isfinite(number)]
+
+
+def _reclaimable(group: Path) -> float:
+    """Returns the bytes of files that a control group holds in memory, which the kernel gives back when needed."""
+    with contextlib.suppress(OSError, ValueError):
+        stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        return float(stat.get("inactive_file", 0)) + float(stat.get("active_file", 0))
+    return 0.0
 
 
 def reset_peak(device: torch.device) -> None:

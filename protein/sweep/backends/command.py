@@ -89,7 +89,9 @@ class CommandBackend:
         words = commands.words(settings, params, seed=seed, directory=str(directory), resumes=resumes)
         _write(directory / PARAMS_FILE, json.dumps({**settings.fixed, **params}, indent=1))
         _write(directory / CONFIG_FILE, json.dumps({**job.config, "words": words}, indent=1))
-        _write(directory / LOG_FILE, "")
+        log = directory / LOG_FILE
+        if job.resumes is None or log.is_symlink() or not log.is_file():
+            _write(log, "")
         environment = {
             **os.environ,
             **commands.variables(settings, params),

@@ -108,7 +108,8 @@ class CommandProcess:
         self.cost = ToldCost()
         self._last_words = ""
         self._log: BinaryIO | None = None
-        self._log_bytes = 0
+        self._log_path = self.directory / LOG_FILE
+        self._log_bytes = self._log_path.stat().st_size if self._log_path.is_file() else 0
         for stream in self.streams:
             os.set_blocking(stream.descriptor, False)
 
@@ -267,7 +268,7 @@ class CommandProcess:
         if self._log_bytes >= MAX_LOG_BYTES:
             data += b"\nprotein: the log is full, the rest is left out\n"
         with contextlib.suppress(OSError):
-            self._log = self._log or (self.directory / LOG_FILE).open("ab", buffering=0)
+            self._log = self._log or self._log_path.open("ab", buffering=0)
             self._log.write(data)
 
     def outcome(self, *, others_reported: bool) -> Outcome:

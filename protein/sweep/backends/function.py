@@ -25,6 +25,7 @@ from protein.errors import UsageError
 from protein.ports import Finished, Job, TrialProgress
 from protein.sweep import continuing
 from protein.sweep.backends import folders
+from protein.sweep.backends.events import joined
 from protein.sweep.backends.messages import MAX_STEPS
 from protein.sweep.backends.shortage import FREE, shortage
 from protein.sweep.backends.told_cost import ToldCost
@@ -184,7 +185,7 @@ class FunctionBackend:
             events.append(self._events.get(timeout=timeout_seconds))
             while True:
                 events.append(self._events.get_nowait())
-        events = [event for event in events if self._take(event)]
+        events = joined(event for event in events if self._take(event))
         running = [report.cost_so_far() for report in list(self._reports.values())]
         return events + [progress for progress in running if progress is not None]
 

@@ -205,7 +205,7 @@ def _run(train: Train, direction: Direction, job: Job, output: int) -> int:
     os.set_inheritable(output, False)
     turn = threading.RLock()  # a pipe mixes long messages of threads that report at once
 
-    def add(event: TrialProgress | Ended) -> None:
+    def add(event: TrialProgress | Ended | None) -> None:
         data = pickle.dumps((time.monotonic(), event))
         data = serving.NUMBER.pack(len(data)) + data
         with turn:
@@ -213,6 +213,7 @@ def _run(train: Train, direction: Direction, job: Job, output: int) -> int:
                 data = data[os.write(output, data) :]
 
     report = Report(job, direction, add)
+    add(None)  # it begins: what came before, such as imports, costs nothing
     signal.signal(signal.SIGTERM, lambda *_: report.end(TrialEnd.INTERRUPTED, TrialEnd.INTERRUPTED.text))
     ended = run_trial(train, direction, job, report)
     error = ended.finished.error
@@ -230,14 +231,14 @@ class FunctionRecord:
 
     def __init__(self, backend: FunctionProcesses, job: Job) -> None:
         self._backend, self._job = backend, job
-        self._began = time.monotonic()
+        self._began: float | None = None  # when the function was called
         self._buffer = b""
         self._fresh: list[Measurement] = []
         self._finished: Finished | None = None
         self._interrupted = self._reports_costs = False
         self.last: Measurement | None = None
         self.last_score: float | None = None
-        self._last_at = self._began  # when the process told that
+        self._last_at = 0.0  # when the process told that
 
     def take(self, data: bytes) -> None:
         self._buffer += data
@@ -248,7 +249,9 @@ class FunctionRecord:
                 break
             told_at, event = pickle.loads(self._buffer[head : head + size])
             self._buffer = self._buffer[head + size :]
-            if isinstance(event, Ended):
+            if event is None:
+                self._began = told_at
+            elif isinstance(event, Ended):
                 self._finished, self._interrupted = event.finished, event.interrupted
                 self._backend.ended(event)
             else:
@@ -263,7 +266,7 @@ class FunctionRecord:
         return points
 
     def wall_cost(self, now: float) -> float | None:
-        return None if self._reports_costs else now - self._began
+        return None if self._reports_costs or self._began is None else now - self._began
 
     def outcome(self, trial: TrialOfProcess) -> Outcome:
         """Returns what the function has made of the trial, unless the sweep has ended it, or its process has died."""
@@ -273,7 +276,7 @@ class FunctionRecord:
                 return own
             cost, steps = own.cost_seconds, own.steps
         else:
-            cost = trial.ended_at - self._began
+            cost = 0.0 if self._began is None else trial.ended_at - self._began
             if self.last is not None:
                 told = self.last.elapsed_seconds
                 if self._reports_costs:  # since then, the clock is what is left to go by

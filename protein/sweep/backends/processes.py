@@ -27,6 +27,7 @@ from protein.sweep.backends import child, memory
 from protein.sweep.backends.told_cost import ToldCost
 from protein.sweep.backends.trial_server import TrialProcess, TrialServer
 from protein.sweep.backends.usage import Meter
+from protein.sweep.job import max_seconds
 from protein.types import Artifact, Measurement, Outcome, Trial, TrialEnd
 
 GRACE_SECONDS = 10.0  # between SIGTERM and SIGKILL: time to write a checkpoint
@@ -287,7 +288,10 @@ class ProcessBackend:
             self._check(trial, seconds)
         if trial.requested_end is not None:
             return
-        if limits.max_seconds is not None and trial.run_seconds(now) > limits.max_seconds:
+        cost, cap = trial.record.wall_cost(now), max_seconds(limits.config)
+        if cost is not None and cap is not None and cost >= cap:  # a report would have ended it
+            trial.terminate(limits.at_limit, limits.at_limit.text)
+        elif limits.max_seconds is not None and trial.run_seconds(now) > limits.max_seconds:
             reason = f"killed after {limits.max_seconds:.0f} s, its limit with start-up and evaluation"
             trial.terminate(TrialEnd.HUNG, reason)
         elif self._silence_seconds is not None and now - trial.last_sign > self._silence_seconds:

@@ -26,6 +26,7 @@ import psutil
 from protein.errors import TrialFailed, UsageError
 from protein.ports import Backend, Finished, Job, TrialProgress
 from protein.sweep import calibration, speed
+from protein.sweep.backends.events import joined
 from protein.sweep.copies import Copier, Copies
 from protein.types import Artifact, Machine, Resources, Trial, TrialEnd
 from protein.urls import without_password
@@ -158,7 +159,7 @@ class Slot:
         until = time.monotonic() + BATCH_SECONDS
         while events and not isinstance(events[-1], Finished) and (rest := until - time.monotonic()) > 0:
             events += self._backend.poll(rest)
-        return [self._sent_back(event) if isinstance(event, Finished) else event for event in _joined(events)]
+        return [self._sent_back(event) if isinstance(event, Finished) else event for event in joined(events)]
 
     def take_notes(self) -> list[str]:
         """Returns what a person should know that is no event, one line each, once."""
@@ -239,20 +240,6 @@ def _moved(path: Path, folders: dict[Path, Path]) -> Path:
         with contextlib.suppress(ValueError):
             return new / path.relative_to(old.resolve() if path.is_relative_to(old.resolve()) else old)
     return path
-
-
-def _joined(events: list[TrialProgress | Finished]) -> list[TrialProgress | Finished]:
-    """Returns the events with neighbouring reports of the trial joined into one."""
-    joined: list[TrialProgress | Finished] = []
-    for event in events:
-        last = joined[-1] if joined else None
-        if isinstance(event, TrialProgress) and isinstance(last, TrialProgress):
-            cost = last.cost_seconds if event.cost_seconds is None else event.cost_seconds
-            points = last.measurements + event.measurements
-            joined[-1] = dataclasses.replace(last, measurements=points, cost_seconds=cost)
-        else:
-            joined.append(event)
-    return joined
 
 
 def _take_over_paths(settings: SlotSettings) -> None:

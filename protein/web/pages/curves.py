@@ -162,7 +162,8 @@ def _read(
         flips = metric is None and viewer.sweep(str(of)).spec.direction is Direction.MINIMIZE
         value = -curve.value + 0.0 if flips else curve.value
         usable = np.isfinite(value)
-        seconds = curve.elapsed_seconds + (behind[i] if behind[i] == behind[i] else 0.0)
+        own = rounded(curve.elapsed_seconds[usable])
+        seconds = rounded(curve.elapsed_seconds[usable] + behind[i]) if behind[i] > 0 else own
         found.append(
             {
                 "sweep": of,
@@ -173,7 +174,8 @@ def _read(
                 "points": curve.num_points,
                 "steps": curve.steps[usable].tolist(),
                 "unit": units[str(of)],
-                "seconds": rounded(seconds[usable]).tolist(),
+                "seconds": seconds.tolist(),
+                **({"own_seconds": own.tolist()} if behind[i] > 0 else {}),
                 "value": rounded(value[usable]).tolist(),
             }
         )
@@ -249,8 +251,9 @@ def curve_metrics(viewer: Viewer, names: Sequence[str]) -> list[str]:
             np.flatnonzero((steps > 0) & complete) if (steps[complete] > 0).any() else np.flatnonzero(steps > 0)
         )
         if len(with_curve):
-            number = int(frame.numbers[with_curve[int(np.argmin(cost[with_curve]))]])
-            key = ("curve-metrics", frame.sweep.id, number)
+            row = with_curve[int(np.argmin(cost[with_curve]))]
+            number = int(frame.numbers[row])
+            key = ("curve-metrics", frame.sweep.id, number, int(frame.revisions[row]))
             found |= viewer.remembered(key, functools.partial(_metrics_of, viewer, frame, number))
     return sorted(found)
 

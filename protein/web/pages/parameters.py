@@ -339,7 +339,7 @@ def _coded(column: Column, rows: Indices) -> dict[str, Any]:
 
 
 def _values(column: Column, rows: Indices) -> list[Any]:
-    if column.kind in (Kind.NUMBER, Kind.TIME):
+    if column.kind is Kind.NUMBER:  # not a moment: its first digits are those of the decade
         return list(rounded(column.floats()[rows]).tolist())
     return column.listed(rows)
 

@@ -3,7 +3,7 @@
 import { columnChoices, nothingYet, select } from "../lib/controls.js";
 import { fill, h } from "../lib/dom.js";
 import { chart } from "../lib/echart.js";
-import { cell, clock, count, numbers, param, tick, title } from "../lib/format.js";
+import { cell, clock, count, numbers, param, tick, time, title } from "../lib/format.js";
 import { coloring, rampCss } from "../lib/coloring.js";
 import { box } from "./parameters-slices.js";
 
@@ -75,12 +75,14 @@ export async function scatterCard(context, tools, room) {
   }
 
   function axis(one) {
-    const name = title(column(one.key) || { key: one.key, title: one.key });
+    const of = column(one.key) || { key: one.key, title: one.key };
+    const name = title(of);
+    const text = (value) => (of.kind === "time" ? time(value).slice(5, 16).replace(" ", "\n") : /_seconds$/.test(one.key) ? clock(value) : tick(Number(value.toPrecision(4))));
     if (one.scale === "choices") return { type: "category", name, data: one.choices.map((value) => String(param(value))), splitLine: { show: false } };
     const log = one.scale === "log";
     const room = log ? 1 : (one.high - one.low || 1) * 0.03;
     return { type: log ? "log" : "value", name, min: log ? one.low / 1.08 : one.low - room, max: log ? one.high * 1.08 : one.high + room,
-      axisLabel: { showMinLabel: log, showMaxLabel: log, formatter: (value) => (/_seconds$/.test(one.key) ? clock(value) : tick(Number(value.toPrecision(4)))) } };
+      axisLabel: { showMinLabel: log, showMaxLabel: log, formatter: text } };
   }
 
   function option(theme) {
