@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 from asking import make_space, play, train
 
@@ -80,6 +81,17 @@ def test_the_best_of_very_many_observations_is_found_among_a_sample(monkeypatch:
     assert whole == (MAX_WHOLE, False)
     num_seen, is_sample = seen_by_best(engine, monkeypatch)
     assert is_sample and num_seen < MAX_WHOLE
+
+
+def test_the_best_of_a_sample_names_its_observations() -> None:
+    engine, rng = Protein(Space([Float("x", 0.0, 1.0)])), np.random.default_rng(0)
+    for x in rng.random(MAX_WHOLE + 100):
+        engine.observe({"x": float(x)}, score=-((float(x) - 0.3) ** 2) + 0.01 * rng.normal(), cost_seconds=1.0 + x)
+    found = engine.best()
+    assert found is not None
+    named = [engine.observations[i] for i in found.trials]
+    assert [one.score for one in named] == list(found.measured)
+    assert all(one.params == found.params for one in named)
 
 
 def seen_by_best(engine: Protein, monkeypatch: pytest.MonkeyPatch) -> tuple[int, bool]:

@@ -1,11 +1,13 @@
 """The engine's own promises: its order of phases, its words, its predictions, and what it does in numerical trouble."""
 
+import dataclasses
 import itertools
 import math
 
 import numpy as np
 import pytest
 
+from protein.engine import gp
 from protein.engine.candidates import ladders, neighbours
 from protein.engine.history import History
 from protein.engine.initial_design import middle
@@ -14,7 +16,16 @@ from protein.engine.search import format_seconds
 from protein.engine.settings import EngineSettings
 from protein.space import Categorical, Float, Integer, Space
 from protein.sweep.methods import make_designer
-from protein.types import Budget, Observation, Params, Suggestion, SuggestionKind, TrialEnd, TrialState
+from protein.types import (
+    Budget,
+    Measurement,
+    Observation,
+    Params,
+    Suggestion,
+    SuggestionKind,
+    TrialEnd,
+    TrialState,
+)
 
 SPACE = Space(
     [
@@ -140,6 +151,59 @@ def test_an_interrupted_design_point_comes_again() -> None:
         params=history[3].params, state=TrialState.FAILED, score=None, cost_seconds=0.5, end=TrialEnd.INTERRUPTED
     )
     assert suggest([*history[:3], cut, history[4]], seed=9).params == history[3].params
+
+
+def test_what_nobody_wants_again_does_not_come_again() -> None:
+    history = play(5)
+    cut = Observation(
+        params=history[3].params,
+        state=TrialState.FAILED,
+        score=None,
+        cost_seconds=0.5,
+        end=TrialEnd.INTERRUPTED,
+        excluded=True,
+    )
+    assert suggest([*history[:3], cut, history[4]], seed=9).params != history[3].params
+
+
+def test_an_interrupted_initial_config_comes_again() -> None:
+    history = play(2)
+    cut = dataclasses.replace(history[0], state=TrialState.FAILED, score=None, end=TrialEnd.INTERRUPTED)
+    found = suggest([history[1], cut], seed=9)
+    assert (found.kind, found.params) == (SuggestionKind.INITIAL_CONFIG, history[0].params)
+    assert suggest([history[1], dataclasses.replace(cut, excluded=True)], seed=9).params != history[0].params
+    assert suggest([history[1], cut], (history[0].params,), seed=9).params != history[0].params, "it runs again"
+
+
+def test_the_shorter_run_that_a_stopped_one_became_may_be_tried() -> None:
+    space = Space([Categorical("opt", ("a", "b")), Integer("epochs", 8, 32, scale="pow2")], cost_parameter="epochs")
+    history = [
+        Observation(
+            params={"opt": choice, "epochs": asked},
+            state=TrialState.COMPLETE if made == asked else TrialState.PRUNED,
+            score=1.0 + made / 10,
+            cost_seconds=float(made),
+            curve=(Measurement(steps=made, elapsed_seconds=float(made), score=1.0),),
+        )
+        for choice in "ab"
+        for asked, made in ((32, 16), (8, 8))
+    ]
+    found = make_designer("protein", space, None).suggest(history, [], Budget(), 0)
+    assert found is not None and found.params["epochs"] == 16
+
+
+def test_models_are_fitted_once_for_all_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    fits: list[int] = []
+    fit = gp._fit
+    monkeypatch.setattr(gp, "_fit", lambda *arguments: (fits.append(1), fit(*arguments))[1])
+    source = play(30, shift=1.0)
+    designer = make_designer("protein", SPACE, None, warm_start=[source])
+    history = [*play(20), failed(play(21)[20].params)]
+    first = designer.suggest(history, [], Budget(), 0)
+    assert first is not None and len(fits) >= 5
+    fits.clear()
+    assert designer.suggest(history, [first.params], Budget(), 1) is not None
+    assert not fits
 
 
 def test_parallel_design_points_do_not_repeat() -> None:

@@ -194,6 +194,31 @@ def test_constraints_hold_in_plans() -> None:
     assert float(plan.params["share"]) <= 0.5
 
 
+@pytest.mark.parametrize("constraint", ["batch * 8 <= steps", "steps <= batch * 512"])
+def test_constraints_on_the_cost_parameter_hold_in_plans(constraint: str) -> None:
+    rate, batch = Float("lr", 1e-4, 1e-1, scale="log"), Integer("batch", 16, 1024, scale="pow2")
+    steps = Integer("steps", 100, 30_000, scale="log")
+    space = Space([rate, batch, steps], cost_parameter="steps", constraints=(constraint,))
+    rng = np.random.default_rng(0)
+    sign = 1.0 if constraint.startswith("batch") else -1.0  # towards where it is violated
+    found = []
+    for x in space.sample(60, rng):
+        params = space.from_unit(x)
+        cost = 1e-3 * float(params["steps"])
+        wanted = -2.0 - 0.4 * math.log10(cost)
+        score = 2.0 * math.log10(cost) - 3.0 * (math.log10(float(params["lr"])) - wanted) ** 2
+        score += sign * 0.2 * math.log2(float(params["batch"])) + 0.05 * rng.normal()
+        found.append(Observation(params=params, state=TrialState.COMPLETE, score=score, cost_seconds=cost))
+    laws = fit_laws(space, found)
+    for seconds in (laws.cheapest_seconds, 2.0 * laws.cheapest_seconds, 10.0 * laws.largest_seconds):
+        params = laws.plan(seconds).params
+        assert eval(constraint, {}, dict(params)), (seconds, params)
+    never = Space([rate, batch, steps], cost_parameter="steps", constraints=("steps <= batch * 30",))
+    laws = fit_laws(never, [one for one in found if never.is_valid(one.params)])
+    with pytest.raises(UsageError, match=r"no config with steps \d+ satisfies the constraints; give another cost"):
+        laws.plan(10.0 * laws.largest_seconds)
+
+
 @pytest.mark.parametrize(
     ("observations", "message"),
     [
