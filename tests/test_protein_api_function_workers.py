@@ -63,6 +63,33 @@ def test_several_trials_run_at_once_with_the_same_results(tmp_path: Path, start_
     assert result.trials[0].params == START
 
 
+def test_what_comes_before_a_function_costs_nothing(tmp_path: Path) -> None:
+    """As the imports of a program, which a process that begins anew makes again."""
+    module = tmp_path / "slow_to_import.py"
+    module.write_text(
+        "import os, time\ntime.sleep(2.0)\n\ndef train(params, report):\n    time.sleep(0.1)\n    os._exit(3)\n"
+    )
+    code = f"""
+import sys
+sys.path.insert(0, {str(tmp_path)!r})
+from slow_to_import import train
+from protein import Float, Space, Sweep
+if __name__ == "__main__":
+    space, store = Space([Float("x", 0.0, 1.0)]), {str(tmp_path / "s.db")!r}
+    sweep = Sweep(space, budget=60.0, max_trials=2, name="s", store=store, quiet=True)
+    sweep.run(train, workers=2, start_method="spawn")
+"""
+    (tmp_path / "program.py").write_text(code)
+    subprocess.run([sys.executable, str(tmp_path / "program.py")], cwd=tmp_path, timeout=PATIENCE_SECONDS, check=False)
+    store = storage.open_store(str(tmp_path / "s.db"))
+    sweep = store.find_sweep("s")
+    assert sweep is not None
+    trials = store.trials(sweep.id)
+    store.close()
+    assert len(trials) == 2 and {trial.end for trial in trials} == {TrialEnd.CRASHED}
+    assert all(trial.cost_seconds < 1.5 for trial in trials)
+
+
 def test_a_closure_runs_in_processes_that_share_neither_memory_nor_cores(tmp_path: Path) -> None:
     seen: list[int] = []
     meeting = tmp_path / "meeting"

@@ -4,6 +4,8 @@ import dataclasses
 import gzip
 import json
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 
 import pytest
 import rich_store
-from storing import new_sweep
+from storing import new_sweep, start
 
 from protein import storage
 from protein.api import moving
@@ -19,21 +21,24 @@ from protein.cli import export
 from protein.errors import StoreError, UsageError
 from protein.ports import Store
 from protein.storage.transfer import StoredTrial
-from protein.types import Machine, Request, TrialState
+from protein.sweep import lease
+from protein.sweep.alive import Life, alive
+from protein.sweep.taking_over import refuse_beside
+from protein.types import Machine, Request, TrialRecord, TrialState
 
 
 def nothing(*_: object) -> None: ...
 
 
 def everything(store: Store, name: str) -> Any:
-    """All that a store tells of a sweep, without the ids that it gives and the leases of what runs."""
+    """All that a store tells of a sweep, without the ids that it gives, and who runs what with which lease."""
     sweep = store.find_sweep(name)
     assert sweep is not None
     trials = store.trials(sweep.id)
     numbers = {trial.id: trial.number for trial in trials}
     return (
         dataclasses.replace(sweep, id=0),
-        [dataclasses.replace(trial, id=numbers[trial.id], sweep_id=0) for trial in trials],
+        [dataclasses.replace(trial, id=numbers[trial.id], sweep_id=0, owner=owner_of(trial)) for trial in trials],
         store.wishes(sweep.id),
         json.dumps([trial.params for trial in trials]),  # the order of params, and 1 or 1.0
         json.dumps([trial.metrics for trial in trials]),
@@ -41,14 +46,19 @@ def everything(store: Store, name: str) -> Any:
     )
 
 
+def owner_of(trial: TrialRecord) -> str:
+    return trial.owner if trial.state is not TrialState.RUNNING else ""
+
+
 def stored_rows(url: str, name: str) -> list[Any]:
-    """The rows of a sweep themselves, without leases."""
+    """The rows of a sweep themselves, without leases and the owners of what runs."""
     store = storage.open_whole_store(url)
     sweep = store.find_sweep(name)
     assert sweep is not None
     rows = []
     for item in store.read_sweeps([sweep.id]):
-        values = {name: value for name, value in item.values.items() if name != "lease_until"}
+        left_out = ("lease_until", "owner" if item.values.get("state") == "running" else "")
+        values = {name: value for name, value in item.values.items() if name not in left_out}
         rows.append((values, item) if not isinstance(item, StoredTrial) else dataclasses.replace(item, values=values))
     store.close()
     return rows
@@ -79,6 +89,27 @@ def test_a_sweep_survives_a_file_and_both_databases_exactly(
     first, last = stored_rows(urls[0], "s"), stored_rows(urls[2], "s")
     assert first == last
     store.close()
+
+
+def test_a_copy_of_a_running_sweep_is_nobodys(tmp_path: Path) -> None:
+    """The process that runs the original lives, and does not run the copy."""
+    one, two = (storage.open_whole_store(f"{tmp_path}/{name}.db") for name in "ab")
+    sweep = new_sweep(one)
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        start(one, sweep, lease.owner_of(process.pid))
+        assert alive(one, sweep).life is Life.RUNS
+        moving.export(one, [sweep], tmp_path / "s.jsonl", nothing)
+        moving.import_file(two, tmp_path / "s.jsonl", name=None, progress=nothing)
+        copy = two.find_sweep("s")
+        assert copy is not None and alive(two, copy).life is not Life.RUNS
+        refuse_beside(two, copy)
+        with pytest.raises(UsageError):
+            refuse_beside(one, sweep)
+    finally:
+        process.communicate()
+    one.close()
+    two.close()
 
 
 def test_exports_of_equal_sweeps_are_equal_files(tmp_path: Path) -> None:

@@ -50,6 +50,17 @@ def test_reports_without_steps_are_counted_on_from_what_a_trial_goes_on_from(
     assert (found, finished.outcome.steps, notes) == (points, points[-1][0], [])
 
 
+def test_a_trial_that_goes_on_keeps_what_its_log_said(backend: CommandBackend, tmp_path: Path) -> None:
+    (tmp_path / "0" / "checkpoint").mkdir(parents=True)
+    log = tmp_path / "0" / "trial.log"
+    log.write_text("before\n")
+    one = job(tmp_path, python("print('after'); print('{\"score\": 1}')"))
+    outcome(backend, dataclasses.replace(one, resumes=tmp_path / "0" / "checkpoint"))
+    assert log.read_text().startswith("before\nafter\n")
+    outcome(backend, one)
+    assert log.read_text().startswith("after\n"), "one that begins has a log of its own"
+
+
 def test_a_trial_that_goes_on_and_reports_its_result_alone_has_made_the_steps_before(
     backend: CommandBackend, tmp_path: Path
 ) -> None:

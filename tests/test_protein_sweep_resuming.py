@@ -66,6 +66,7 @@ def test_what_an_earlier_sweep_left_is_cleared_and_links_are_not_followed(tmp_pa
     folder = tmp_path / "trial"
     write_checkpoint(folder / resuming.TRAINERS_FILE)
     (folder / resuming.COMMANDS_FOLDER).symlink_to(outside)
+    (folder / "sample.txt").write_text("what another model has written")
     resuming.attempt(folder, 3)
     resuming.clear(folder)
     assert list(folder.iterdir()) == []

@@ -114,6 +114,8 @@ def test_a_control_groups_limit_counts(tmp_path: Path) -> None:
     (group.parent / "memory.max").write_text("5000000\n")
     (group.parent / "memory.current").write_text("4000000\n")
     assert micro_batch._left_by_groups(tmp_path) == [1e6]
+    (group.parent / "memory.stat").write_text("anon 500000\ninactive_file 2000000\nactive_file 1000000\n")
+    assert micro_batch._left_by_groups(tmp_path) == [4e6], "the kernel gives back what files take"
     assert 0 < micro_batch.free_bytes(torch.device("cpu")) < 1e15
 
 
