@@ -10,7 +10,7 @@ import itertools
 import json
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Text, cast, func, insert, select, type_coerce
@@ -22,6 +22,7 @@ from protein.types import TrialState
 from . import rows
 from .tables import AnnotationRow, ArtifactRow, MeasurementRow, SweepRow, TrialRow
 
+COPIED = "copied before its end"  # how a sweep has ended that was running, or was killed
 BATCH = 200  # trials that are read or written at once
 
 
@@ -198,6 +199,8 @@ def _insert_sweep(session: Session, sweep: StoredSweep, shown: str) -> int:
             f"sweep '{values['name']}' exists already in {shown}, so nothing was stored; give another name, or rename"
             " that one with protein rename"
         )
+    if sweep.num_trials and not values["ended"]:  # the process that runs the original does not run this one
+        values["ended"] = COPIED
     return int(session.execute(insert(SweepRow).values(**values).returning(SweepRow.id)).scalar_one())
 
 
@@ -205,7 +208,7 @@ def _insert_trials(session: Session, sweep_id: int, trials: Sequence[StoredTrial
     if not trials:
         return
     checked = [_checked(trial) for trial in trials]
-    lease_until = datetime.now(UTC)
+    lease_until = datetime.now(UTC) - timedelta(hours=1)  # clocks differ
     for row in checked:
         if row["state"] == TrialState.RUNNING.value:
             row["lease_until"] = min(row["lease_until"], lease_until)

@@ -194,6 +194,12 @@ def test_constraints_hold_in_plans() -> None:
     assert float(plan.params["share"]) <= 0.5
 
 
+def _whole(params: Params) -> Params:
+    """The nearest params whose steps are a multiple of the batch."""
+    steps, batch = int(params["steps"]), int(params["batch"])
+    return {**params, "steps": max(steps // batch, 1 + 99 // batch) * batch}
+
+
 @pytest.mark.parametrize("constraint", ["batch * 8 <= steps", "steps <= batch * 512"])
 def test_constraints_on_the_cost_parameter_hold_in_plans(constraint: str) -> None:
     rate, batch = Float("lr", 1e-4, 1e-1, scale="log"), Integer("batch", 16, 1024, scale="pow2")
@@ -213,6 +219,9 @@ def test_constraints_on_the_cost_parameter_hold_in_plans(constraint: str) -> Non
     for seconds in (laws.cheapest_seconds, 2.0 * laws.cheapest_seconds, 10.0 * laws.largest_seconds):
         params = laws.plan(seconds).params
         assert eval(constraint, {}, dict(params)), (seconds, params)
+    whole = Space([rate, batch, steps], cost_parameter="steps", constraints=("steps % batch == 0",))
+    plan = fit_laws(whole, [dataclasses.replace(one, params=_whole(one.params)) for one in found]).plan(200.0)
+    assert int(plan.params["steps"]) % int(plan.params["batch"]) == 0
     never = Space([rate, batch, steps], cost_parameter="steps", constraints=("steps <= batch * 30",))
     laws = fit_laws(never, [one for one in found if never.is_valid(one.params)])
     with pytest.raises(UsageError, match=r"no config with steps \d+ satisfies the constraints; give another cost"):

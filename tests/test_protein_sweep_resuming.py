@@ -208,15 +208,17 @@ def test_what_a_trial_does_again_is_paid_from_what_it_may_cost(tmp_path: Path) -
     assert [job.config["train"]["max_seconds"] for job in backend.jobs] == [pytest.approx(10.0 - lost)]
 
 
-def test_a_trial_that_was_interrupted_at_its_cap_is_evaluated(tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", [TrialEnd.CAPPED, TrialEnd.OUT_OF_BUDGET])
+def test_a_trial_that_was_interrupted_at_its_limit_is_evaluated(end: TrialEnd, tmp_path: Path) -> None:
     kill_while_hanging(tmp_path, 0, 4, "saved")
     cost = stored(tmp_path)[0].cost_seconds
     backend, spec = Preempts(0), sweeping.sweep_spec(behaviour="saves")
-    limits: dict[str, Any] = {"budget_seconds": 10.0, "max_trial_seconds": cost, "max_trials": 1}
+    budget, cap = (10.0, cost) if end is TrialEnd.CAPPED else (cost, 10.0)
+    limits: dict[str, Any] = {"budget_seconds": budget, "max_trial_seconds": cap, "max_trials": 1}
     [trial] = sweeping.sweep(tmp_path, spec=spec, backend=backend, **limits).trials
     assert trial.state.finished and trial.score is not None
     assert trial.cost_seconds == cost
-    assert [(job.config["train"]["max_seconds"], job.at_limit) for job in backend.jobs] == [(cost, TrialEnd.CAPPED)]
+    assert [(job.config["train"]["max_seconds"], job.at_limit) for job in backend.jobs] == [(cost, end)]
 
 
 # Preempted trials

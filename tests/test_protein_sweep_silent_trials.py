@@ -1,5 +1,6 @@
 """Trials that report nothing until their end: what they cost counts while they run, and is stored in time."""
 
+import subprocess
 import sys
 import threading
 import time
@@ -76,6 +77,33 @@ def test_silent_functions_end_at_their_cap(tmp_path: Path) -> None:
     trials = stored(url, "f")
     assert len(trials) >= 3 and {trial.end for trial in trials} <= {TrialEnd.CAPPED, TrialEnd.OUT_OF_BUDGET}
     assert all(trial.cost_seconds < LONG / 2 for trial in trials)
+
+
+def test_a_program_that_a_function_waits_for_is_ended_with_it(tmp_path: Path) -> None:
+    """The function fails then, as its program does. That says nothing about the params."""
+
+    def train(params: dict[str, float], report: Report) -> float:
+        subprocess.run([sys.executable, "-c", f"import time; time.sleep({LONG})"], check=True)
+        return params["x"]
+
+    url, space = str(tmp_path / "own.db"), Space([Float("x", 0.0, 1.0)])
+    Sweep(space, budget=BUDGET_SECONDS / 2, name="f", method="random", store=url, quiet=True).run(train, workers=2)
+    assert {trial.end for trial in stored(url, "f")} <= {TrialEnd.CAPPED, TrialEnd.OUT_OF_BUDGET}
+
+
+def test_a_function_that_reports_its_costs_late_is_not_ended_by_the_clock(tmp_path: Path) -> None:
+    """From its first report on: it is known then that the clock says nothing of its costs."""
+
+    def train(params: dict[str, float], report: Report) -> float:
+        number = int(report.directory.name)
+        time.sleep(0.1 if number == 0 else 1.5)  # the cap is a second
+        report(1, params["x"], cost_seconds=0.01)
+        return params["x"]
+
+    url, space = str(tmp_path / "own.db"), Space([Float("x", 0.0, 1.0)])
+    sweep = Sweep(space, budget=4.0, max_trials=4, name="f", method="random", store=url, quiet=True)
+    sweep.run(train, workers=2)
+    assert [trial.end for trial in stored(url, "f")] == [TrialEnd.COMPLETE] * 4
 
 
 def test_silent_commands_spend_the_budget_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,11 +86,12 @@ def run(command: Command) -> int:
             greedy=arguments.greedy,
             progress=lambda done, of: progress(env, done, of),
         )
-    if arguments.json:
-        print_json({"env": env, "checkpoint": str(checkpoint), **dataclasses.asdict(result)})
-        return 0
     known = math.isfinite(result.score_error)
-    error = f"+- {text.score(result.score_error)}" if known else "+- ?, as all its agents share one game"
+    if arguments.json:
+        found = {"env": env, "checkpoint": str(checkpoint), **dataclasses.asdict(result)}
+        print_json(found if known else {**found, "score_error": None})
+        return 0
+    error = f"+- {text.score(result.score_error)}" if known else "+- ?, from one game"
     tables.make_console().print(
         f"score {text.score(result.score)} {error} (mean of {_episodes(result.episodes)} of {env},"
         f" standard deviation {text.score(result.score_std)}) in {text.seconds(result.seconds)}",

@@ -50,6 +50,7 @@ from protein.validate import number
 
 MIN_CONFIGS = 10  # that were trained to their end
 _MAX_ROUNDS = 5  # of fitting a plan to the constraints
+_MAX_AWAY = 4096  # from the number of steps that a cost pays for
 MIN_COST_RATIO = 3.0  # of the most expensive trial to the cheapest
 CHECKED_TIMES = 10.0  # the largest trial's cost, to which trends are followed that the data do not tell
 UNKNOWN_WIDTH = 0.6  # intervals of at least this share of the range tell nothing; 0.8 is that of no knowledge at all
@@ -188,8 +189,10 @@ class Laws:
             with single_thread():
                 x = self.space.to_unit({**params, name: in_range})
                 steps = float(self._steps(x[None, :], seconds)[0])
-            params[name] = _rounded(self.space.parameters[index], steps)
-            before, params = params, self._allowed(params, name)
+            near = _near(self.space.parameters[index], steps)
+            allowed = np.flatnonzero(self.space.satisfying(params, name, near))
+            params[name] = near[allowed[0] if len(allowed) else 0]
+            before, params = params, params if len(allowed) else self._allowed(params, name)
             if params == before:  # else the steps that it makes in the time may be others now
                 break
         times = seconds / self.largest_seconds
@@ -349,6 +352,19 @@ def _best_steps(parameter: Parameter, steps: Array) -> BestValue:
 def _estimate(values: Array) -> Estimate:
     low, middle, high = np.quantile(values, _QUANTILES).tolist()
     return Estimate(value=middle, low=low, high=high)
+
+
+def _near(parameter: Parameter, number: float) -> list[ParamValue]:
+    """Returns values of the cost parameter by their distance from a number that may be beyond its range.
+
+    More than one where constraints may demand a multiple of something: whole numbers up to a hundredth away.
+    """
+    nearest = _rounded(parameter, number)
+    if not isinstance(parameter, Integer) or parameter.scale == "pow2":
+        return [nearest]
+    most = min(int(nearest) // 100, _MAX_AWAY)
+    offsets = sorted(range(-most, most + 1), key=abs)
+    return [int(nearest) + offset for offset in offsets if int(nearest) + offset >= parameter.low]
 
 
 def _rounded(parameter: Parameter, number: float) -> ParamValue:

@@ -196,6 +196,20 @@ class Space:
             satisfied &= constraint.satisfied(columns, len(x))
         return satisfied
 
+    def satisfying(self, params: Params, name: str, values: ArrayLike) -> NDArray[np.bool_]:
+        """Returns with which of n values of a parameter, even beyond its range, params satisfy the constraints."""
+        numbers = np.asarray(values, dtype=np.float64)
+        columns = self._columns(
+            [
+                numbers if one.name == name else np.full(len(numbers), one.numeric(params[one.name]))
+                for one in self.parameters
+            ]
+        )
+        satisfied = np.ones(len(numbers), dtype=bool)
+        for constraint in self._constraints:
+            satisfied &= constraint.satisfied(columns, len(numbers))
+        return satisfied
+
     def sample(self, num_points: int, rng: np.random.Generator) -> Array:
         """Returns canonical uniform points that satisfy the constraints, `num_points x d`.
 

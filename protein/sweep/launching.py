@@ -97,11 +97,11 @@ class Launcher:
         directory = self._folder(trial.number)
         place = resuming.place(directory, trial)
         budget = _within_cap(_without_lost(budget, trial, place), trial.continued_seconds)
-        if _is_at_cap(budget, place) and runs_trainer(self._trials.sweep.spec.config):
-            # Only its evaluation is missing, which costs nothing.
-            budget = dataclasses.replace(budget, remaining_seconds=None)
-        elif budget.next_trial_seconds <= (place.seconds or 0.0):
-            return None
+        if budget.next_trial_seconds <= (place.seconds or 0.0):
+            to_evaluate = _to_evaluate(budget, place) if runs_trainer(self._trials.sweep.spec.config) else None
+            if to_evaluate is None:
+                return None
+            budget = to_evaluate
         gone = place.path is None and trial.continues is not None and not self._parents_state(trial)
         record = self._trials.take_up(trial.number, place)
         if record is None:
@@ -153,7 +153,7 @@ class Launcher:
             trial=self._trials.running[trial.number],
             config=config,
             directory=directory,
-            max_seconds=None if limit is None else OVERHEAD_SECONDS + OVERHEAD_FACTOR * (limit - spent),
+            max_seconds=None if limit is None else OVERHEAD_SECONDS + OVERHEAD_FACTOR * max(limit - spent, 0.0),
             max_memory_bytes=self._max_memory_bytes,
             continues=continues,
             at_limit=at_limit,
@@ -201,12 +201,17 @@ def _without_lost(budget: Budget, trial: TrialRecord, place: resuming.Place) -> 
     return dataclasses.replace(budget, remaining_seconds=budget.remaining_seconds - lost)
 
 
-def _is_at_cap(budget: Budget, place: resuming.Place) -> bool:
-    """Whether a trial goes on from a checkpoint that was saved at its cap, and that the budget has paid for."""
-    cap, left = budget.max_trial_seconds, budget.remaining_seconds
-    if place.path is None or place.seconds is None or cap is None or place.seconds < cap:
-        return False
-    return left is None or left >= (1.0 - OVERSHOOT) * place.seconds
+def _to_evaluate(budget: Budget, place: resuming.Place) -> Budget | None:
+    """Returns the budget of a trial that goes on from a checkpoint at its limit.
+
+    Only its evaluation is missing, which costs nothing. None where the budget has not paid for what the trial has done:
+    it was lowered since.
+    """
+    seconds, left, cap = place.seconds, budget.remaining_seconds, budget.max_trial_seconds
+    if place.path is None or seconds is None or (left is not None and left < (1.0 - OVERSHOOT) * seconds):
+        return None
+    is_capped = cap is not None and seconds >= cap
+    return dataclasses.replace(budget, remaining_seconds=None if is_capped else seconds)
 
 
 def _within_cap(budget: Budget, continued_seconds: float) -> Budget:

@@ -238,7 +238,8 @@ class Course:
         """Stops the clock; all agree on it, and on whether a signal has come."""
         assert self._began is not None
         before, seconds = self.elapsed, self._speed * (time.perf_counter() - self._began)
-        if pauses.count() != self._pauses:  # the process was stopped for a while, which costs nothing
+        # The process was stopped for a while, which costs nothing: so much is known from the second step on.
+        if pauses.count() != self._pauses and self._longest:
             seconds = min(seconds, self._longest)
         self.elapsed += seconds
         self._began = None

@@ -66,6 +66,7 @@ class FunctionProcesses(ProcessBackend):
             UsageError: the function cannot be sent to a process that begins anew; or a fork could not use CUDA.
         """
         self._train, self._direction, self._stop = train, direction, stop
+        self.costs_are_reported = False  # by the function: the wall clock says nothing of its costs
         self._method = start_method or default_start_method()
         self._tasks: collections.deque[Callable[[], None]] = collections.deque()
         self._news: queue.SimpleQueue[None] = queue.SimpleQueue()  # wakes `serve`: a task waits, or it is closed
@@ -256,6 +257,7 @@ class FunctionRecord:
                 self._backend.ended(event)
             else:
                 self._reports_costs = event.cost_seconds is None
+                self._backend.costs_are_reported |= self._reports_costs
                 for point in event.measurements:
                     self.last, self._last_at = point, told_at
                     self.last_score = self.last_score if point.score is None else point.score
@@ -266,12 +268,16 @@ class FunctionRecord:
         return points
 
     def wall_cost(self, now: float) -> float | None:
-        return None if self._reports_costs or self._began is None else now - self._began
+        """Returns the seconds since the function was called; None where it, or an earlier one, reports its own."""
+        return None if self._backend.costs_are_reported or self._began is None else now - self._began
 
     def outcome(self, trial: TrialOfProcess) -> Outcome:
         """Returns what the function has made of the trial, unless the sweep has ended it, or its process has died."""
         if self._finished is not None:
             own = self._finished.outcome
+            if own.end is TrialEnd.USER_ERROR and trial.requested_end is not None:
+                # A program that the function runs was told to end, too, and the function took that for an error.
+                return self._ended(trial, own.cost_seconds, own.steps)
             if own.end is not TrialEnd.INTERRUPTED or self._interrupted or self._finished.error is not None:
                 return own
             cost, steps = own.cost_seconds, own.steps
@@ -283,9 +289,13 @@ class FunctionRecord:
                     cost = told + max(trial.ended_at - self._last_at, 0.0)
                 cost = max(cost, told)
             steps = 0 if self.last is None else self.last.steps
+        return self._ended(trial, cost, steps)
+
+    def _ended(self, trial: TrialOfProcess, cost_seconds: float, steps: int) -> Outcome:
+        """Returns the outcome of a trial that has not ended by itself."""
         end, reason = trial.requested_end or self._end_from_outside(trial)
         score = self.last_score if end.state is TrialState.PRUNED else None
-        return Outcome(end=end, reason=reason, score=score, cost_seconds=cost, steps=steps)
+        return Outcome(end=end, reason=reason, score=score, cost_seconds=cost_seconds, steps=steps)
 
     def _end_from_outside(self, trial: TrialOfProcess) -> tuple[TrialEnd, str]:
         """Returns how a process ended that the sweep has not ended, and that has sent no end of its own."""

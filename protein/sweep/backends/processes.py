@@ -123,13 +123,16 @@ class TrialOfProcess:
 
     def excuse_stop(self, seconds: float) -> float:
         """Counts none of the last `seconds` if the trial is stopped. Returns for how long it has been stopped now."""
-        stopped = False
-        with contextlib.suppress(psutil.Error):
-            stopped = psutil.Process(self.pid).status() == psutil.STATUS_STOPPED
+        stopped = self._is_stopped()
         if stopped:
             self.excuse(seconds)
         self._stopped_seconds = self._stopped_seconds + seconds if stopped else 0.0
         return self._stopped_seconds
+
+    def _is_stopped(self) -> bool:
+        with contextlib.suppress(psutil.Error):
+            return psutil.Process(self.pid).status() == psutil.STATUS_STOPPED
+        return False
 
     def excuse(self, seconds: float) -> None:
         """Counts the last `seconds`, or all since its start, towards no limit."""
@@ -141,7 +144,8 @@ class TrialOfProcess:
         self.requested_end = (end, reason)
         self.kill_at = time.monotonic() + GRACE_SECONDS
         self.process.send(signal.SIGTERM)
-        self.process.send(signal.SIGCONT)  # where it was stopped, it ends in order, too
+        if self._is_stopped():
+            self.process.send(signal.SIGCONT)  # so that it ends in order, too
 
     def kill(self) -> None:
         self.process.send(signal.SIGKILL)
