@@ -82,6 +82,18 @@ def test_all_takes_what_fits_those_of_the_same_function_first(store: str, monkey
     assert taken(store, "fewer") == [("many", 5), ("warm", 4)]
 
 
+def test_what_the_source_sweep_had_fixed_is_carried_over(store: str) -> None:
+    rate, batch = SPACE.parameters[0], Integer("batch", 16, 256)
+    fixed = Space([rate], fixed={"batch": 64})
+    start = {rate.name: START[rate.name]}
+    Sweep(fixed, store=store, name="fixed", max_trials=3, start=start, quiet=True).run(train)
+    wider = Space([rate, batch])
+    both = {**start, "batch": 256}
+    Sweep(wider, store=store, name="wider", max_trials=1, start=both, warm_start="fixed", quiet=True).run(train)
+    [trials] = source_snapshot.observations(stored(store, "wider").spec.warm_start)
+    assert [one.params["batch"] for one in trials] == [64] * 3
+
+
 def test_a_sweep_called_all_is_named_in_a_list(store: str) -> None:
     swept(store, "all", max_trials=4)
     swept(store, "every", warm_start="all")

@@ -163,6 +163,15 @@ def test_a_sweep_of_wandb(tmp_path: Path) -> None:
     assert said[6].startswith("the metric 'val/acc' is not read from W&B")
 
 
+def test_a_metric_of_wandb_without_a_goal_is_minimised(tmp_path: Path) -> None:
+    """As W&B does it."""
+    text = "metric: {name: val_loss}\nparameters:\n  lr: {min: 0.001, max: 0.1}\n"
+    given = read(file(tmp_path, "sweep.yaml", text))
+    assert given.direction is Direction.MINIMIZE
+    assert "the metric has no goal, so lower is better" in given.warnings[-1]
+    assert read(file(tmp_path, "none.yaml", text.partition("\n")[2])).direction is None
+
+
 def test_the_ranges_of_pufferlib(tmp_path: Path) -> None:
     given = read(file(tmp_path, "breakout.ini", PUFFER))
     assert parameters(given) == {

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from protein import Float, Space, Sweep
 from protein.api import importing
-from protein.imports.runs import Imported, Source, parameter_name, parameters
+from protein.imports.runs import Imported, Source, parameter_name, parameters, text_value
 from protein.imports.runs import Run as ImportedRun
 from protein.imports.spaces import infer
 from protein.ports import Store
@@ -279,6 +279,25 @@ VALUES = st.one_of(
     st.lists(st.text(max_size=4), min_size=2, max_size=8),
     st.lists(st.one_of(st.integers(0, 3), st.booleans(), st.text(max_size=2), st.none()), min_size=2, max_size=8),
 )
+
+
+def test_a_text_for_nothing_is_a_choice_as_in_optuna() -> None:
+    values = ["None", "l1", "l2"] * 4
+    runs = [
+        ImportedRun(
+            key=str(i),
+            params=parameters({"penalty": text_value(value), "C": text_value(str(i))}),
+            end=TrialEnd.COMPLETE,
+            score=1.0,
+            cost_seconds=1.0,
+        )
+        for i, value in enumerate(values)
+    ]
+    imported = Imported(
+        tool="t", where="w", identity="", experiment="e", env="e", score="s", direction=Direction.MAXIMIZE, runs=runs
+    )
+    assert Categorical("penalty", ("None", "l1", "l2")) in infer(imported).parameters
+    assert (text_value(""), text_value("null")) == (None, "None")
 
 
 @settings(max_examples=150, deadline=None)

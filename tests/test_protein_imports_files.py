@@ -153,6 +153,10 @@ class TestWandb:
             ("--score reward --direction up", "--direction 'up' is neither maximize nor minimize"),
             ("--score reward --direction maximize --params lr,lay", "--params: there is no column 'lay'"),
             ("--score reward --direction maximize --rename lr", "--rename 'lr' is not of the form OLD=NEW"),
+            (
+                "--score reward --direction maximize --rename lr=x --rename train.layers=x",
+                "--rename: 'x' is no free name",
+            ),
             ("--score reward --direction maximize --rename x=y", "--rename: no run has the parameter 'x'"),
             ("--score reward --direction maximize --cost sec", "--cost 'sec' is no column with numbers"),
             ("--score reward --direction maximize --space no.toml", "--space no.toml: no such file"),

@@ -163,7 +163,7 @@ def main(name: str, folder: Path) -> None:
     path.unlink()
     note("position lost", export())
     if name == "mlflow":
-        store.annotate(sweep.id, 0, note="")
+        store.annotate(sweep.id, 0, note="", excluded=False)
         note("note removed", export())
         steps["imported"] = imported(place)
     store.close()

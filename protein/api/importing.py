@@ -87,7 +87,7 @@ def _renamed(imported: Imported, rename: Mapping[str, str]) -> Imported:
     for old, new in rename.items():
         if old not in known:
             raise UsageError(f"--rename: no run has the parameter '{old}'{nearest(old, known)}")
-        if new != parameter_name(new) or new in known - {old}:
+        if new != parameter_name(new) or new in known - {old} or list(rename.values()).count(new) > 1:
             raise UsageError(f"--rename: '{new}' is no free name; give letters, digits, _ and dots, as in train.lr")
 
     def named(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -128,7 +128,9 @@ def _sources(store: Store, name: str, now: Asked) -> list[SweepRecord]:
 def _taken(
     store: Store, source: SweepRecord, space: Space, most: int = source_snapshot.MAX_TRIALS
 ) -> Mapping[str, Any]:
-    trials, fixed = store.trials(source.id, curves=False), flatten(source.spec.config)
+    trials = store.trials(source.id, curves=False)
+    # Those of a command or a function stand in its space alone.
+    fixed = {**source.spec.space.get("fixed", {}), **flatten(source.spec.config)}
     return source_snapshot.of(source.spec.name, trials, space=space, fixed=fixed, most=most)
 
 

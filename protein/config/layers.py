@@ -20,6 +20,7 @@ The sections and keys are the fields of a run's dataclass: that of its kind, see
 
 import dataclasses
 import json
+import math
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -276,9 +277,18 @@ def _with_value(below: Setting, value: Any, source: str) -> Setting:
     if "choices" in swept and isinstance(swept["choices"], list) and value not in swept["choices"]:
         swept["choices"] = [*swept["choices"], value]
     if "choices" not in swept and swept and isinstance(value, int | float):
+        if not _fits_scale(value, swept.get("scale")):
+            return Setting(value=value, source=source)
         swept.update(min=min(swept["min"], value), max=max(swept["max"], value))
     range_source = below.range_source if swept == below.range else source
     return Setting(value=value, source=source, range=swept, range_source=range_source)
+
+
+def _fits_scale(value: float, scale: Any) -> bool:
+    """Whether a range of this scale can hold a value."""
+    if scale == "logit":
+        return 0 < value < 1
+    return value > 0 and (scale == "log" or math.frexp(value)[0] == 0.5) if scale in ("log", "pow2") else True
 
 
 def _override(name: str, below: Setting, given: Any, source: str) -> Setting:

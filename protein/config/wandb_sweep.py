@@ -92,6 +92,9 @@ def read(text: str, source: str) -> SpaceFile:
             f"{source}: the metric '{metric['name']}' is not read from W&B: report it, or name it with --score-regex,"
             " --score-csv or --score-tensorboard"
         )
+    if isinstance(metric, dict) and metric and goal is None:
+        goal = "minimize"
+        warnings.append(f"{source}: the metric has no goal, so lower is better, as in W&B; --direction says otherwise")
     names = {name: dashed.get(name, name) for name in (*space.names, *fixed)}
     command = _command(data, names, source, warnings)
     return SpaceFile(

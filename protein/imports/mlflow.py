@@ -37,6 +37,7 @@ PAGE = 1000  # runs that are asked for at once
 MAX_POINTS = 2000  # of a run's curve, spread evenly
 _ENDS = {"FINISHED": TrialEnd.COMPLETE, "FAILED": TrialEnd.FAILED, "KILLED": TrialEnd.INTERRUPTED}
 _OURS = "protein.trial_key"  # a tag of runs that were written from here, see `protein.trackers.mlflow`
+_OUR_COST = "run_seconds"  # of those: of the whole run, where trials have continued each other
 _PARENT, _COMMIT = "mlflow.parentRunId", "mlflow.source.git.commit"
 
 
@@ -125,7 +126,7 @@ def _imported(client: Any, runs: Sequence[Any], where: str, name: str, source: S
         raise UsageError(f"--score METRIC is needed, one of: {listed(known)}")
     score = known[0] if source.score is None else source.score
     written_here = all(_OURS in run.data.tags for run in runs if score in run.data.metrics)
-    cost = source.cost or ("cost_seconds" if written_here else None)
+    cost = source.cost or (_OUR_COST if written_here else None)
     history = f"curve/{score}" if written_here else score
     if score not in known:
         raise UsageError(f"--score '{score}' is no metric of {where}{nearest(score, known)}")
@@ -134,7 +135,7 @@ def _imported(client: Any, runs: Sequence[Any], where: str, name: str, source: S
         raise UsageError(f"--cost '{source.cost}' is no metric of {where}{nearest(str(source.cost), known)}")
     parents = {run.data.tags.get(_PARENT) for run in runs}
     ours = [run for run in runs if score in run.data.metrics or run.info.run_id not in parents]
-    finished = [run for run in ours if run.info.status in _ENDS]
+    finished = [run for run in ours if run.info.status in _ENDS and not _is_excluded(run)]
     return Imported(
         tool="mlflow",
         where=where,
@@ -164,8 +165,10 @@ def _run(client: Any, run: Any, score: str, curve: str, cost: str | None) -> Run
     info, data = run.info, run.data
     value = data.metrics.get(score)
     history = _history(client, info, curve)
-    end, measured, reason = result(_ENDS[info.status], None if value is None else float(value), info.status.lower())
+    end, measured, reason = result(_end(run), None if value is None else float(value), info.status.lower())
     seconds = 1.0 if cost == EQUAL_COST else data.metrics.get(cost) if cost else _duration(info)
+    if cost == _OUR_COST and seconds is None:  # written before that was
+        seconds = data.metrics.get("cost_seconds")
     values = {key: text_value(text) for key, text in data.params.items()}
     return Run(
         key=info.run_id,
@@ -173,13 +176,29 @@ def _run(client: Any, run: Any, score: str, curve: str, cost: str | None) -> Run
         end=end,
         score=measured,
         cost_seconds=known_cost(seconds),
-        steps=max((point.steps for point in history), default=0),
+        steps=max((point.steps for point in history), default=_steps(run)),
         reason="" if end is TrialEnd.COMPLETE else data.tags.get("protein.reason") or reason,
         metrics=numbers(data.metrics),
         curve=history,
         began=datetime.fromtimestamp(info.start_time / 1000, UTC).isoformat(sep=" ", timespec="seconds"),
         git_commit=data.tags.get(_COMMIT, ""),
     )
+
+
+def _end(run: Any) -> TrialEnd:
+    """Returns how a run has ended. MLflow has no word for one that was stopped: one of ours says it in a tag."""
+    said = run.data.tags.get("protein.end")
+    return TrialEnd(said) if _OURS in run.data.tags and said in set(TrialEnd) else _ENDS[run.info.status]
+
+
+def _is_excluded(run: Any) -> bool:
+    """Whether a person did not trust the trial of ours that a run was written from."""
+    return _OURS in run.data.tags and run.data.tags.get("protein.excluded") == "true"
+
+
+def _steps(run: Any) -> int:
+    """Returns the steps of a run of ours that has no curve; 0 for any other."""
+    return int(run.data.metrics.get("steps", 0)) if _OURS in run.data.tags else 0
 
 
 def _duration(info: Any) -> float | None:

@@ -119,7 +119,7 @@ def parameters(values: Mapping[str, Any]) -> dict[str, ParamValue]:
     for name, value in flat(values).items():
         if value is None or (isinstance(value, int | float) and not _finite(value)):
             continue
-        if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63:
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 2**53:  # a range of numbers would not hold it exactly
             value = float(value)
         plain = value if isinstance(value, bool | int | float | str) else json.dumps(value, default=str)
         found[_free(parameter_name(name), found)] = plain.replace("\0", "") if isinstance(plain, str) else plain
@@ -150,8 +150,10 @@ def text_value(text: str) -> ParamValue | None:
         return text
     if stripped.lower() in ("true", "false"):
         return stripped.lower() == "true"
-    if stripped in ("", "None", "null"):
+    if not stripped:
         return None
+    if stripped in ("None", "null"):  # a choice of its own, as of no penalty
+        return "None"
     for kind in (int, float):
         try:
             return kind(stripped)

@@ -109,7 +109,11 @@ def check_imported(found: dict[str, Any]) -> None:
         "0": 1.5, "1": None, "2": 0.5, "3": 0.75, "4": None
     }  # fmt: skip
     assert [runs[number]["cost_seconds"] for number in range(5)] == [4.5, 1.0, 9.0, 3.0, 0.0]
-    assert (runs[1]["end"], runs[1]["reason"], runs[4]["end"]) == ("failed", "the loss is nan", "interrupted")
+    assert [runs[number]["end"] for number in range(5)] == [
+        "complete", "diverged", "capped", "complete", "interrupted"
+    ]  # fmt: skip
+    assert runs[1]["reason"] == "the loss is nan"
+    assert runs[2]["steps"] == 3  # it has no curve
     points = [[point["steps"], point["elapsed_seconds"]] for point in runs[0]["curve"]]
     assert points == [[100, 1.5], [200, 2.5], [300, 3.5], [400, 4.5]]
     assert runs[0]["params"] == tracked.PARAMS
