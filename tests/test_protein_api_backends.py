@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import ray_clusters
 import sweeping
+from commands import Run
 
 from protein.api.backends import MAX_WORKERS, Place, _resources, elsewhere
 from protein.errors import UsageError
@@ -81,3 +82,12 @@ def test_workers_elsewhere_are_as_many_as_there_is_room_for_and_have_their_own_t
     assert (ray.workers, ray.threads(Resources())) == (MAX_WORKERS, 3)
     assert Place(backend="ray").slots(2).workers == 2
     assert Place(backend="slurm").slots(None).workers == 1
+    assert ray.max_gpu_memory_bytes is None
+    assert Place(backend="ray").slots(None, max_gpu_memory_bytes=8 << 30).take().max_gpu_memory_bytes == 8 << 30
+
+
+@pytest.mark.parametrize("flag", ["--gpus 0", "--trials-per-gpu 2", "--pin-cores False"])
+def test_flags_of_this_machine_are_refused_elsewhere(flag: str, folder: Path, run: Run) -> None:
+    name = flag.partition(" ")[0]
+    found = run.error(f"sweep --env pong --backend slurm {flag}")
+    assert f"{name} is for trials on this machine: leave it out with --backend slurm" in found

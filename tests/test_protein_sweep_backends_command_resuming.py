@@ -10,6 +10,7 @@ from command_jobs import command_backend, command_notes, job, outcome, python, r
 
 from protein.sweep import resuming
 from protein.sweep.backends.command import CommandBackend
+from protein.types import TrialEnd
 
 
 @pytest.mark.parametrize(
@@ -48,6 +49,33 @@ def test_reports_without_steps_are_counted_on_from_what_a_trial_goes_on_from(
     one = dataclasses.replace(one, resumes=tmp_path / "0" / "checkpoint", steps_behind=5)
     found, finished = run(backend, one)
     assert (found, finished.outcome.steps, notes) == (points, points[-1][0], [])
+
+
+def test_a_run_that_goes_on_in_a_file_of_its_own_is_followed_there(backend: CommandBackend, tmp_path: Path) -> None:
+    """As programs do that make a new folder at each start."""
+    folder = tmp_path / "0"
+    (folder / "checkpoint").mkdir(parents=True)
+    (folder / "version_0").mkdir()
+    (folder / "version_0" / "scores.csv").write_text("acc,step\n0.1,1\n0.2,2\n")
+    code = (
+        "import os, time; time.sleep(0.5); "
+        f"os.chdir({str(folder)!r}); os.mkdir('version_1'); "
+        "open('version_1/scores.csv', 'w').write('acc,step\\n0.8,3\\n0.9,4\\n')"
+    )
+    one = job(tmp_path, python(code), score_from="csv", file="**/scores.csv", score="acc", steps="step")
+    points, finished = run(backend, dataclasses.replace(one, resumes=folder / "checkpoint", steps_behind=2))
+    assert [point for point in points if point[0] > 2] == [(3, 0.8), (4, 0.9)]
+    assert (finished.outcome.end, finished.outcome.score) == (TrialEnd.COMPLETE, 0.9)
+
+
+def test_a_trial_that_goes_on_from_its_very_end_has_the_score_that_it_had(
+    backend: CommandBackend, tmp_path: Path
+) -> None:
+    (tmp_path / "0" / "checkpoint").mkdir(parents=True)
+    goes_on: dict[str, Any] = {"resumes": tmp_path / "0" / "checkpoint", "steps_behind": 3, "score_behind": 3.0}
+    found = outcome(backend, dataclasses.replace(job(tmp_path, python("pass")), **goes_on))
+    assert (found.end, found.score, found.steps) == (TrialEnd.COMPLETE, 3.0, 3)
+    assert outcome(backend, job(tmp_path, python("pass"))).end is TrialEnd.MISTAKE
 
 
 def test_a_trial_that_goes_on_keeps_what_its_log_said(backend: CommandBackend, tmp_path: Path) -> None:

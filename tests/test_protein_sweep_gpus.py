@@ -64,6 +64,18 @@ def test_memory_is_summed_over_gpus_and_over_the_processes_of_a_trial() -> None:
     assert gpus.used_bytes([9], Nvml({"GPU-aa01": [Process(9, None)]})) == 0, "not told, and a GPU that is lost"
 
 
+def test_a_gpu_that_has_fallen_off_the_bus_is_passed_over() -> None:
+    class Loses(Nvml):
+        def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
+            if index == 0:
+                raise self.NVMLError("the GPU is lost")
+            return super().nvmlDeviceGetHandleByIndex(index)
+
+    nvml = Loses({"GPU-bb02": [Process(1, 6000)]})
+    assert gpus.used_bytes([1], nvml) == 6000
+    assert [one.index for one in gpus.installed(nvml) or []] == [1]
+
+
 def test_memory_of_a_divided_gpu_is_counted_once() -> None:
     processes = {"GPU-aa01": [Process(1, 5)], "MIG-c1": [Process(1, 5)], "MIG-c2": [], "GPU-bb02": []}
     assert gpus.used_bytes([1], Nvml(processes, divided=True)) == 5

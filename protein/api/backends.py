@@ -93,11 +93,12 @@ class Place:
             return default
         return Path(self.artifacts).absolute() / default.name
 
-    def slots(self, workers: int | None) -> Slots:
+    def slots(self, workers: int | None, *, max_gpu_memory_bytes: int | None = None) -> Slots:
         """Returns the places for trials on other machines. With Ray, their number is the cluster's to say."""
         if workers is None:
             workers = MAX_WORKERS if self.kind == "ray" else 1
-        return _Elsewhere(workers=workers, cores_per_trial=self.trial_cores or 1)
+        cores = self.trial_cores or 1
+        return _Elsewhere(workers=workers, cores_per_trial=cores, max_gpu_memory_bytes=max_gpu_memory_bytes)
 
     def words(self) -> str:
         """Returns the name of the place for a message."""
@@ -136,8 +137,8 @@ class Place:
 
 
 class _Elsewhere(Slots):
-    def __init__(self, *, workers: int, cores_per_trial: int) -> None:
-        super().__init__(workers=workers)
+    def __init__(self, *, workers: int, cores_per_trial: int, max_gpu_memory_bytes: int | None) -> None:
+        super().__init__(workers=workers, max_gpu_memory_bytes=max_gpu_memory_bytes)
         self._cores_per_trial = cores_per_trial
 
     def threads(self, resources: Resources) -> int:

@@ -97,8 +97,8 @@ def read(command: Command, console: Console) -> Plan:
     budget = None if arguments.max_cost is None else parse_duration(arguments.max_cost, "--max-cost")
     spec, settings = define(command, console)
     _check_limits(arguments, budget, settings.max_trial_cost_seconds)
-    place = make_place(arguments)
-    slots = place.slots(arguments.workers) if place.is_remote else make_slots(arguments, settings)
+    place = make_place(arguments, settings)
+    slots = make_slots_elsewhere(place, arguments, settings) if place.is_remote else make_slots(arguments, settings)
     plan = Plan(
         arguments=arguments,
         spec=spec,
@@ -166,16 +166,34 @@ def _check_limits(arguments: SweepArguments, budget: float | None, cap: float | 
         )
 
 
-def make_place(arguments: SweepArguments) -> backends.Place:
+def make_place(arguments: SweepArguments, settings: SweepConfig) -> backends.Place:
     """Returns where trials run. Raises `UsageError` where the flags do not go together."""
     return backends.Place(
         backend=arguments.backend,
         artifacts=arguments.artifacts,
         trial_cores=arguments.trial_cores,
-        gpus_per_trial=arguments.gpus_per_trial,
+        gpus_per_trial=_in_file(settings.gpus_per_trial, "gpus_per_trial", arguments.gpus_per_trial),
         resources=arguments.resources,
         slurm_options=arguments.slurm_options,
     )
+
+
+def make_slots_elsewhere(place: backends.Place, arguments: SweepArguments, settings: SweepConfig) -> Slots:
+    """Returns the places where trials run on other machines. Raises `UsageError` for flags that are for this one."""
+    for flag, given in (
+        ("--gpus", arguments.gpus),
+        ("--trials-per-gpu", arguments.trials_per_gpu),
+        ("--pin-cores", arguments.pin_cores),
+    ):
+        if given is not None:
+            raise UsageError(f"{flag} is for trials on this machine: leave it out with --backend {place.kind}")
+    workers = _in_file(settings.workers, "workers", arguments.workers)
+    return place.slots(workers, max_gpu_memory_bytes=settings.max_trial_gpu_memory_bytes)
+
+
+def _in_file(setting: int, name: str, flag: int | None) -> int | None:
+    """Returns a setting that a flag or a file gives; None: it has its default, which is that of this machine."""
+    return setting if flag is not None or setting != getattr(SweepConfig(), name) else None
 
 
 def make_slots(arguments: SweepArguments, settings: SweepConfig) -> Slots:

@@ -119,7 +119,7 @@ def parameters(values: Mapping[str, Any]) -> dict[str, ParamValue]:
     for name, value in flat(values).items():
         if value is None or (isinstance(value, int | float) and not _finite(value)):
             continue
-        if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 2**53:  # a range of numbers would not hold it exactly
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 2**53:  # no range holds it exactly
             value = float(value)
         plain = value if isinstance(value, bool | int | float | str) else json.dumps(value, default=str)
         found[_free(parameter_name(name), found)] = plain.replace("\0", "") if isinstance(plain, str) else plain

@@ -3,10 +3,11 @@
 NVML comes with the driver; the package `nvidia-ml-py`, which is optional, speaks to it. No CUDA is initialised here.
 """
 
+import contextlib
 import dataclasses
 import functools
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,7 @@ def installed(nvml: Any = None) -> list[Gpu] | None:
             uuid=_text(nvml.nvmlDeviceGetUUID(device)),
             instances=tuple(_text(nvml.nvmlDeviceGetUUID(one)) for one in _instances(nvml, device)),
         )
-        for index, device in enumerate(_devices(nvml))
+        for index, device in _devices(nvml)
     ]
 
 
@@ -111,7 +112,7 @@ def used_bytes(pids: Collection[int], nvml: Any = None) -> int:
     if nvml is None:
         return 0
     total, wanted = 0, set(pids)
-    for device in _devices(nvml):
+    for _, device in _devices(nvml):
         for part in _instances(nvml, device) or [device]:
             try:
                 processes = nvml.nvmlDeviceGetComputeRunningProcesses(part)
@@ -130,8 +131,11 @@ def require_memory_limit() -> None:
         )
 
 
-def _devices(nvml: Any) -> list[Any]:
-    return [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+def _devices(nvml: Any) -> Iterator[tuple[int, Any]]:
+    """Yields the GPUs with their numbers, without any that has fallen off the bus."""
+    for index in range(nvml.nvmlDeviceGetCount()):
+        with contextlib.suppress(nvml.NVMLError):
+            yield index, nvml.nvmlDeviceGetHandleByIndex(index)
 
 
 def _instances(nvml: Any, device: Any) -> list[Any]:

@@ -160,6 +160,7 @@ class Launcher:
             resumes=None if place is None else place.path,
             spent_seconds=spent,
             steps_behind=steps_behind,
+            score_behind=None if place is None else _last_score(trial),
             resources=resources,
             speed=self._speed,
         )
@@ -212,6 +213,10 @@ def _to_evaluate(budget: Budget, place: resuming.Place) -> Budget | None:
         return None
     is_capped = cap is not None and seconds >= cap
     return dataclasses.replace(budget, remaining_seconds=None if is_capped else seconds)
+
+
+def _last_score(trial: TrialRecord) -> float | None:
+    return next((point.score for point in reversed(trial.curve) if point.score is not None), None)
 
 
 def _within_cap(budget: Budget, continued_seconds: float) -> Budget:

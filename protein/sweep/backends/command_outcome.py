@@ -52,6 +52,8 @@ def own_end(
         end = shortage(words) or TrialEnd.USER_ERROR
         return end, f"exited with code {code}{words}{FREE if end is TrialEnd.DISK else ''}", None
     said = heard.result or heard.said
+    if said is None and heard.last_score is not None:  # it went on from its very end, and had nothing left to do
+        return TrialEnd.COMPLETE, TrialEnd.COMPLETE.text, heard.last_score
     if said is None:
         end = TrialEnd.CRASHED if others_reported else TrialEnd.MISTAKE
         return end, f"exited without a score: {what_was_missing()}", None

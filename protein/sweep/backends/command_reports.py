@@ -43,7 +43,7 @@ class CommandReports:
             remark: called with a kind and a text for what a person should know.
         """
         self.last: Measurement | None = None
-        self.last_score: float | None = None
+        self.last_score = job.score_behind
         self.said: Said | None = None
         self.result: Said | None = None
         self.cost_seconds: float | None = None

@@ -25,7 +25,8 @@ def over_limit(
     if limit is None and gpu_limit is None:
         return None
     processes = family()
-    if limit is not None and (used := _resident_bytes(processes)) > limit:
+    # The share of each process in what they share is known, too, but to find it takes much longer.
+    if limit is not None and _resident_bytes(processes) > limit and (used := _own_bytes(processes)) > limit:
         return _words(used, limit, "memory")
     if gpu_limit is not None and (used := gpu_memory([each.pid for each in processes])) > gpu_limit:
         return _words(used, gpu_limit, "GPU memory")
@@ -50,3 +51,20 @@ def _resident_bytes(processes: Sequence[psutil.Process]) -> int:
         with contextlib.suppress(psutil.Error):
             total += member.memory_info().rss
     return total
+
+
+def _own_bytes(processes: Sequence[psutil.Process]) -> int:
+    """Returns the memory of processes, where pages that several of them share count once."""
+    total = 0
+    for member in processes:
+        with contextlib.suppress(psutil.Error):
+            total += _proportional_bytes(member)
+    return total
+
+
+def _proportional_bytes(process: psutil.Process) -> int:
+    try:
+        found: int = process.memory_full_info().pss
+    except (psutil.AccessDenied, AttributeError):  # not on this system
+        found = process.memory_info().rss
+    return found

@@ -5,6 +5,7 @@ when that process, or the cluster's head, dies: they are preempted, and the next
 """
 
 import contextlib
+import dataclasses
 import os
 import socket
 import subprocess
@@ -115,6 +116,9 @@ class RayBackend:
             self.note(message.text)
         elif isinstance(message, NewMachine):
             self._on_machine(message.machine)
+            # For the next connection, should this one be lost: the first known machine is the reference.
+            slot = self._connect.slot.knowing(message.machine)
+            self._connect = dataclasses.replace(self._connect, slot=slot)
         elif isinstance(message, Slots):
             self._num_slots = message.number
 

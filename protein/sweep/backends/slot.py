@@ -58,6 +58,14 @@ class SlotSettings:
     working_directory: str = ""  # the controller's; used where the node has it, too
 
 
+    def knowing(self, machine: Machine) -> "SlotSettings":
+        """Returns the settings for nodes that are told from now on: they know another machine."""
+        if self.calibrating is None or machine in self.calibrating.known:
+            return self
+        known = (*self.calibrating.known, machine)
+        return dataclasses.replace(self, calibrating=dataclasses.replace(self.calibrating, known=known))
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """What a node says of itself before it gets a trial."""

@@ -283,6 +283,7 @@ class SlurmBackend:
         if machine is not None and machine not in self._machines:
             self._machines.append(machine)
             self._on_machine(machine)
+            self._settings = self._settings.knowing(machine)
         worker.speed = factor(self._machines, machine)
         if ready.seconds_left is not None:
             worker.ends_at = time.monotonic() + ready.seconds_left - WARNING_SECONDS

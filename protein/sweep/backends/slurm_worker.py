@@ -5,10 +5,12 @@ SIGTERM for a preemption): the trial then writes its checkpoint and is given bac
 for `DEAD_SECONDS`, or its folder of messages is gone: nobody would take the result.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -34,6 +36,7 @@ from protein.types import PREEMPTED, Outcome, Trial, TrialEnd
 
 POLL_SECONDS = 0.1
 SETUP_SECONDS = 60.0  # within which the first message must be there
+MAX_BUSY_SECONDS = 1800.0  # with one trial's start, after which it counts as hung
 
 
 class _Worker:
@@ -41,7 +44,9 @@ class _Worker:
         self._inbox, self._outbox = Inbox(folder / TO_WORKER), Outbox(folder / FROM_WORKER)
         self._alive = folder.parent / ALIVE
         self._heard, self._silence = "", Silence()
-        self._said_at = time.monotonic()
+        self._early: list[object] = []  # what came with the first message
+        self._turn, self._done = threading.Lock(), threading.Event()
+        self._looked = time.monotonic()  # when the loop last went round
         self._trial: Trial | None = None
         self._signal = ""  # the one by which Slurm has announced the end
         self._leaving = False
@@ -51,16 +56,31 @@ class _Worker:
     def run(self) -> None:
         setup = self._setup()
         slot = Slot(setup.slot)
+        threading.Thread(target=self._say_alive, daemon=True).start()
         try:
-            self._outbox.send(Ready(facts=facts(setup.slot), seconds_left=seconds_left()))
+            self._send(Ready(facts=facts(setup.slot), seconds_left=seconds_left()))
             while not (self._leaving and self._trial is None) and self._sweep_lives():
+                self._looked = time.monotonic()
                 if self._is_told_to_end(slot):
                     return
                 self._leave_if_told(slot)
                 self._report(slot)
         finally:
             slot.close()
-            self._outbox.close()
+            self._done.set()
+            with self._turn:
+                self._outbox.close()
+
+    def _send(self, *messages: object) -> None:
+        with self._turn:
+            self._outbox.send(*messages)
+
+    def _say_alive(self) -> None:
+        """Says that the worker lives, also while it starts a trial, for which it may copy large checkpoints."""
+        while not self._done.wait(ALIVE_SECONDS):
+            if time.monotonic() - self._looked < MAX_BUSY_SECONDS:
+                with contextlib.suppress(OSError, ValueError):  # it is closed just now; or the loop will say it
+                    self._send(Alive())
 
     def _on_signal(self, number: int, _: object) -> None:
         self._signal = signal.Signals(number).name
@@ -68,15 +88,17 @@ class _Worker:
     def _setup(self) -> Setup:
         until = time.monotonic() + SETUP_SECONDS
         while time.monotonic() < until:
-            for message in self._inbox.receive():
-                assert isinstance(message, Setup)
-                return message
+            if messages := self._inbox.receive():
+                setup, *self._early = messages
+                assert isinstance(setup, Setup)
+                return setup
             time.sleep(POLL_SECONDS)
         raise ProteinError(f"no message of the sweep within {SETUP_SECONDS:.0f} s: is the folder shared?")
 
     def _is_told_to_end(self, slot: Slot) -> bool:
         """Does what the sweep has asked for. Returns whether that is to end."""
-        for message in self._inbox.receive():
+        early, self._early = self._early, []
+        for message in [*early, *self._inbox.receive()]:
             if isinstance(message, Job):
                 self._start(slot, message)
             elif isinstance(message, Stop):
@@ -93,17 +115,17 @@ class _Worker:
             except OSError as error:  # nor the next ones, which would all spend their attempts here
                 reason = f"its Slurm job cannot start it: {error}"
                 self._leaving = True
-                self._outbox.send(Leaving())
+                self._send(Leaving())
             else:
                 self._trial = job.trial
                 return
         outcome = Outcome(end=TrialEnd.INTERRUPTED, reason=f"{PREEMPTED}{reason}", cost_seconds=job.spent_seconds)
-        self._outbox.send(Finished(trial=job.trial, outcome=outcome))
+        self._send(Finished(trial=job.trial, outcome=outcome))
 
     def _leave_if_told(self, slot: Slot) -> None:
         if self._signal and not self._leaving:
             self._leaving = True
-            self._outbox.send(Leaving())
+            self._send(Leaving())
             if self._trial is not None:
                 slot.stop(
                     self._trial, TrialEnd.INTERRUPTED, f"{PREEMPTED}its Slurm job ends (Slurm sent {self._signal})"
@@ -112,11 +134,8 @@ class _Worker:
     def _report(self, slot: Slot) -> None:
         events = slot.poll(POLL_SECONDS)
         news: list[object] = [*events, *(Note(text=text) for text in slot.take_notes())]
-        if not news and time.monotonic() - self._said_at > ALIVE_SECONDS:
-            news = [Alive()]
         if news:
-            self._outbox.send(*news)
-            self._said_at = time.monotonic()
+            self._send(*news)
         if any(isinstance(event, Finished) for event in events):
             self._trial = None
 

@@ -59,6 +59,8 @@ class CsvReader:
         self._seen: tuple[int, int, bool] | None = None  # size and time of the last read, and whether it was complete
         self._rows = 0
         self._header: list[str] = []
+        # A run that goes on may write on in its earlier file, or into one of its own.
+        self._earlier = frozenset() if begins else frozenset(matches(directory, file))
         found = matches(directory, file) if begins else []
         self._before = {path: left for path in found if (left := self._left(path)) is not None}
 
@@ -66,6 +68,8 @@ class CsvReader:
         self._path = self._path or self._own()
         if self._path is None:
             return []
+        if self._path in self._earlier and (new := self._new_one()) is not None:
+            self._path, self._rows, self._seen = new, 0, None
         try:
             status = self._path.stat()
             seen = status.st_size, status.st_mtime_ns, complete
@@ -93,6 +97,10 @@ class CsvReader:
                     self._rows = before.rows if same else 0  # a file that grew was appended to, another one is new
                 return path
         return None
+
+    def _new_one(self) -> Path | None:
+        """Returns the newest match that was not there when the run began to go on."""
+        return next((path for path in matches(self._directory, self._file) if path not in self._earlier), None)
 
     def _left(self, path: Path) -> "_Left | None":
         with contextlib.suppress(OSError):
