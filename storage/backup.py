@@ -24,7 +24,7 @@ from .engine import (
 from .existing import require_store
 from .upgrade import HEAD, version_of
 
-_PAGES = 2000  # that are copied before other processes may write again
+_PAGES = 2000  # that are copied at once: Ctrl-C is noticed in between
 _CHECK_ROWS = 3
 
 
