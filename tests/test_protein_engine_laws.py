@@ -217,8 +217,8 @@ def test_constraints_on_the_cost_parameter_hold_in_plans(constraint: str) -> Non
         found.append(Observation(params=params, state=TrialState.COMPLETE, score=score, cost_seconds=cost))
     laws = fit_laws(space, found)
     for seconds in (laws.cheapest_seconds, 2.0 * laws.cheapest_seconds, 10.0 * laws.largest_seconds):
-        params = laws.plan(seconds).params
-        assert eval(constraint, {}, dict(params)), (seconds, params)
+        planned = dict(laws.plan(seconds).params)
+        assert eval(constraint, {}, planned), (seconds, planned)
     whole = Space([rate, batch, steps], cost_parameter="steps", constraints=("steps % batch == 0",))
     plan = fit_laws(whole, [dataclasses.replace(one, params=_whole(one.params)) for one in found]).plan(200.0)
     assert int(plan.params["steps"]) % int(plan.params["batch"]) == 0

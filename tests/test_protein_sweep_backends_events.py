@@ -16,7 +16,15 @@ def report(number: int, step: int, cost_seconds: float | None = None) -> TrialPr
 
 def test_neighbouring_reports_of_a_trial_are_one() -> None:
     end = Finished(trial=trial(0), outcome=Outcome(end=TrialEnd.COMPLETE, score=1.0, cost_seconds=9.0))
-    events = [report(0, 1, 1.0), report(0, 2, 2.0), report(0, 3), report(1, 1), report(0, 4), end, report(1, 2)]
+    events: list[TrialProgress | Finished] = [
+        report(0, 1, 1.0),
+        report(0, 2, 2.0),
+        report(0, 3),
+        report(1, 1),
+        report(0, 4),
+        end,
+        report(1, 2),
+    ]
     found = joined(events)
     steps = [[p.steps for p in one.measurements] if isinstance(one, TrialProgress) else None for one in found]
     assert steps == [[1, 2, 3], [1], [4], None, [2]]

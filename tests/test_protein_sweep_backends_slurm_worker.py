@@ -1,5 +1,6 @@
 """A worker of Slurm and its messages, without Slurm: the folder of messages is all that it needs."""
 
+import signal
 import threading
 import time
 from pathlib import Path
@@ -43,7 +44,7 @@ def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(slurm_worker, "Slot", Slot)
     monkeypatch.setattr(slurm_worker, "facts", lambda settings: Facts(host="n", version="1", shares_artifacts=True))
     monkeypatch.setattr(slurm_worker, "seconds_left", lambda: None)
-    monkeypatch.setattr(slurm_worker.signal, "signal", lambda *_: None)  # only the main thread may
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # only the main thread may
     folder = tmp_path / "0"
     folder.mkdir()
     return slurm_worker._Worker(folder)

@@ -131,7 +131,7 @@ class TrialOfProcess:
 
     def _is_stopped(self) -> bool:
         with contextlib.suppress(psutil.Error):
-            return psutil.Process(self.pid).status() == psutil.STATUS_STOPPED
+            return bool(psutil.Process(self.pid).status() == psutil.STATUS_STOPPED)
         return False
 
     def excuse(self, seconds: float) -> None:

@@ -57,7 +57,6 @@ class SlotSettings:
     calibrating: Calibrating | None = None  # None: all machines are taken to be equally fast
     working_directory: str = ""  # the controller's; used where the node has it, too
 
-
     def knowing(self, machine: Machine) -> "SlotSettings":
         """Returns the settings for nodes that are told from now on: they know another machine."""
         if self.calibrating is None or machine in self.calibrating.known:

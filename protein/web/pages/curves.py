@@ -162,8 +162,8 @@ def _read(
         flips = metric is None and viewer.sweep(str(of)).spec.direction is Direction.MINIMIZE
         value = -curve.value + 0.0 if flips else curve.value
         usable = np.isfinite(value)
-        own = rounded(curve.elapsed_seconds[usable])
-        seconds = rounded(curve.elapsed_seconds[usable] + behind[i]) if behind[i] > 0 else own
+        own_seconds = rounded(curve.elapsed_seconds[usable])
+        seconds = rounded(curve.elapsed_seconds[usable] + behind[i]) if behind[i] > 0 else own_seconds
         found.append(
             {
                 "sweep": of,
@@ -175,7 +175,7 @@ def _read(
                 "steps": curve.steps[usable].tolist(),
                 "unit": units[str(of)],
                 "seconds": seconds.tolist(),
-                **({"own_seconds": own.tolist()} if behind[i] > 0 else {}),
+                **({"own_seconds": own_seconds.tolist()} if behind[i] > 0 else {}),
                 "value": rounded(value[usable]).tolist(),
             }
         )
