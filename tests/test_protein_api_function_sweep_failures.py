@@ -307,3 +307,16 @@ def test_a_second_sweep_without_a_name_says_how_to_name_it(store: str) -> None:
     with pytest.raises(UsageError, match=r"^sweep 'sweep' exists with ") as error:
         Sweep(other, max_trials=1, store=store, quiet=True, name="sweep").run(train)
     assert hint not in str(error.value)
+
+
+def test_a_config_that_was_interrupted_five_times_is_not_tried_again(tmp_path: Path) -> None:
+    """Perhaps it is what ends the machine."""
+    seen: list[dict[str, Any]] = []
+
+    def cut_off(params: dict[str, Any], report: Report) -> float:
+        seen.append(dict(params))
+        raise KeyboardInterrupt
+
+    for _ in range(7):
+        assert sweep(str(tmp_path / "own.db")).run(cut_off).interrupted
+    assert [params == START for params in seen] == [True] * 5 + [False] * 2

@@ -69,6 +69,40 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str, text: str | None = 
     return error
 
 
+def test_a_program_that_says_nothing_any_more_fails_for_its_params(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    """Where others of the sweep have had a score, also in an earlier run; ten of them in a row end the sweep."""
+    assert sweep() == 0
+    (folder / "train.py").write_text("pass\n")
+    assert sweep(trials=40) == 1
+    store = storage.open_store("sqlite:///runs/protein.db")
+    record = store.find_sweep("train")
+    assert record is not None
+    trials = store.trials(record.id)[3:]
+    store.close()
+    assert [trial.end for trial in trials] == [TrialEnd.CRASHED] * 10
+    assert len({tuple(sorted(trial.params.items())) for trial in trials}) == 10
+    assert "10 trials in a row failed" in capsys.readouterr().out
+
+
+def test_a_refused_command_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sweep() == 0
+    store = storage.open_store("sqlite:///runs/protein.db")
+    record = store.find_sweep("train")
+    assert record is not None
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        storing.start(store, record, lease.owner_of(process.pid))
+        changed = command("{python} -S -u train.py --lr {{lr}} --steps {{steps}}")
+        assert "is being run by process" in refused(capsys, "--accept-changes", text=changed, trials=5)
+    finally:
+        process.communicate()
+    after = store.find_sweep("train")
+    store.close()
+    assert after is not None and after.spec.config == record.spec.config
+
+
 def test_a_program_is_swept_and_every_view_reads_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert sweep() == 0
     out = capsys.readouterr().out

@@ -282,8 +282,9 @@ def test_another_process_that_starts_a_trial_in_between_ends_the_sweep(tmp_path:
                 store.close()
 
     with pytest.raises(TrialLost):
-        sweeping.sweep(tmp_path, listener=Intrude())
+        sweeping.sweep(tmp_path, listener=Intrude(), on_trouble=f"sleep 0.5; echo x; touch {tmp_path}/told")
     assert [trial.number for trial in stored(tmp_path)] == [0, 1, 2]
+    assert (tmp_path / "told").exists()
 
 
 def test_a_store_that_refuses_writes_for_a_while_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

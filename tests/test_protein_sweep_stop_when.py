@@ -1,5 +1,6 @@
 """The condition `gain < 0.5 per hour`: how it is read, and a real sweep that it ends and that goes on without it."""
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from protein.cli import main
 from protein.engine.outlook import Outlook
 from protein.errors import UsageError
 from protein.sweep.stop_when import StopWhen
-from protein.types import Observation, TrialEnd
+from protein.types import Observation, TrialEnd, TrialState
 
 SPACE = Space([Float("x", 0.0, 1.0), Integer("epochs", 1, 20, scale="log")], cost_parameter="epochs")
 
@@ -54,6 +55,19 @@ def test_conditions_are_read_and_written(text: str, gain: float, seconds: float)
     condition = StopWhen.parse(text, "--stop-when", method="protein")
     assert condition == StopWhen(gain=gain, seconds=seconds)
     assert StopWhen.parse(str(condition), "--stop-when", method="protein") == condition
+
+
+def test_trials_that_all_score_the_same_say_nothing_of_the_gain() -> None:
+    """As those of a task whose short runs earn nothing."""
+    history = [
+        Observation(
+            params={"x": i / 10, "epochs": 1 + i}, state=TrialState.COMPLETE, score=0.0, cost_seconds=1.0 + i, number=i
+        )
+        for i in range(12)
+    ]
+    condition = StopWhen(gain=1e-4, seconds=3600.0, highest=1.0)
+    assert condition.reason(SPACE, history) is None
+    assert dataclasses.replace(condition, highest=0.0).reason(SPACE, history) is not None, "nothing is left to gain"
 
 
 @pytest.mark.parametrize(

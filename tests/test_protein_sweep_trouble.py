@@ -52,11 +52,18 @@ def test_the_explanation_names_reason_machine_and_log() -> None:
     )
 
 
+def test_a_program_that_is_gone_is_a_failure_each_time() -> None:
+    failures = Failures()
+    for i in range(10):
+        failures.add(record(i, TrialEnd.MISTAKE, "'train' cannot be started: no such file"))
+    assert failures.too_many
+
+
 def test_a_success_ends_a_row_and_what_teaches_nothing_does_not_count() -> None:
     failures = Failures()
     for i in range(9):
         failures.add(record(i, TrialEnd.DIVERGED, "x"))
-    for end in (TrialEnd.INTERRUPTED, TrialEnd.DISK, TrialEnd.MISTAKE):
+    for end in (TrialEnd.INTERRUPTED, TrialEnd.DISK):
         failures.add(record(20, end, "x"))
     assert not failures.too_many
     failures.add(record(30, TrialEnd.CAPPED))

@@ -13,7 +13,7 @@ from protein.engine.designer import RandomDesigner
 from protein.errors import UsageError
 from protein.ports import Store, SweepStatus
 from protein.sweep import until
-from protein.types import Estimate, Suggestion, TrialEnd, TrialState
+from protein.types import Budget, Estimate, Suggestion, TrialEnd, TrialState
 
 NOW = datetime(2026, 11, 22, 18, 30, tzinfo=timezone(timedelta(hours=1))).astimezone()
 
@@ -72,6 +72,23 @@ def test_no_trial_starts_that_is_not_expected_to_end_in_time(tmp_path: Path) -> 
     clock = f"{end.astimezone():%H:%M}"
     assert status.ended == f"no further trial is expected to end by {clock}, as --until says"
     assert found(tmp_path)[0].ended == status.ended and not status.trouble
+
+
+def test_a_trial_that_fits_the_time_is_chosen(tmp_path: Path) -> None:
+    caps: list[float | None] = []
+
+    class Looks(RandomDesigner):
+        def suggest(self, history: Any, running: Any, budget: Budget, seed: int) -> Suggestion | None:
+            caps.append(budget.max_trial_seconds)
+            return None if len(history) == 2 else super().suggest(history, running, budget, seed)
+
+    end = datetime.now(UTC) + timedelta(minutes=30)
+    designer = Looks(sweeping.space(), None)
+    status = sweeping.sweep(tmp_path, designer=designer, budget_seconds=1e6, max_trial_seconds=7200.0, until=end)
+    assert len(caps) == 3 and all(cap is not None and 1700.0 < cap <= 1800.0 for cap in caps)
+    assert len(status.trials) == 2
+    assert status.ended == f"no further trial is expected to end by {end.astimezone():%H:%M}, as --until says"
+    assert until.longest_cost(60.0, list(status.trials), speed=0.5) <= 30.0
 
 
 def test_a_machine_of_half_the_speed_needs_twice_the_time() -> None:

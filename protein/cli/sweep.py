@@ -148,6 +148,8 @@ def _elsewhere(console: Console, plan: Plan, directory: Path, stop: threading.Ev
 
 def _created_or_resumed(store: Store, plan: Plan) -> tuple[SweepRecord, bool]:
     """Returns the sweep, and whether it is new. Raises `UsageError` where it is another one, or a process runs it."""
+    if (known := store.find_sweep(plan.spec.name)) is not None:
+        refuse_beside(store, known)  # before its config is changed
     sweep, created = create_or_resume(
         store, plan.spec, plan.budget_seconds, accept_changes=plan.arguments.accept_changes
     )

@@ -25,6 +25,7 @@ class Job:
     # Steps of the trial that lie behind what it goes on from, its own or those of the trial that it continues.
     steps_behind: int = 0
     score_behind: float | None = None  # the last score there, of its own curve; to be maximised
+    others_reported: bool = False  # whether any other trial of the sweep has had a score, so that reporting works
     resources: Resources = dataclasses.field(default_factory=Resources)
     # Seconds of the reference machine for one second of this machine; None: the backend finds it where the trial runs.
     speed: float | None = 1.0

@@ -161,6 +161,7 @@ class Launcher:
             spent_seconds=spent,
             steps_behind=steps_behind,
             score_behind=None if place is None else _last_score(trial),
+            others_reported=any(one.score is not None for one in self._trials.records.values()),
             resources=resources,
             speed=self._speed,
         )

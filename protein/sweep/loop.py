@@ -21,12 +21,14 @@ What else holds trials back: too little disk or memory (`protein.sweep.watching`
 (`protein.sweep.trouble`), and the time at which the user wants the machine back (`LoopSettings.until`).
 """
 
+import dataclasses
 import shlex
 import threading
 import time
 from datetime import UTC, datetime
 
 from protein.engine.budget import limit_reached, why_nothing
+from protein.engine.pareto import MIN_COST_SECONDS
 from protein.errors import ProteinError, TrialLost
 from protein.ports import Backend, Designer, Finished, Listener, Store, SweepStatus, TrialProgress
 from protein.space import Space
@@ -189,7 +191,12 @@ class _Loop:
         by_hand = isinstance(error, KeyboardInterrupt) or (error is None and self._stop.is_set())
         if isinstance(error, TrialLost):  # another process runs the sweep by now, and says why it ends
             self._call("--on-trouble", self._settings.on_trouble, f"error: {error}")
-            return
+        else:
+            self._say_why(error, by_hand=by_hand)
+        for thread in self._hooks:
+            thread.join()
+
+    def _say_why(self, error: BaseException | None, *, by_hand: bool) -> None:
         if error is not None:
             self._ended = "killed by a second Ctrl-C" if by_hand else f"error: {in_words(error)}"
             self._in_trouble = not by_hand
@@ -201,8 +208,6 @@ class _Loop:
             self._call("--on-trouble", self._settings.on_trouble, self._ended)
         elif not by_hand:
             self._call("--on-finish", self._settings.on_finish, self._ended)
-        for thread in self._hooks:
-            thread.join()
 
     def _call(self, flag: str, command: str | None, reason: str) -> None:
         """Calls a command of the user's beside the loop."""
@@ -301,8 +306,13 @@ class _Loop:
         expected = until.expected_seconds(trial, predicted_seconds, trials, speed)
         if (moment - datetime.now(UTC)).total_seconds() >= expected:
             return True
-        self._too_late = f"no further trial is expected to end by {moment.astimezone():%H:%M}, as --until says"
+        self._say_too_late()
         return False
+
+    def _say_too_late(self) -> None:
+        assert self._settings.until is not None
+        moment = self._settings.until.astimezone()
+        self._too_late = f"no further trial is expected to end by {moment:%H:%M}, as --until says"
 
     def _is_enough(self) -> bool:
         """Whether `stop_when` holds. That is asked once after each finished trial, and when the sweep is resumed."""
@@ -343,10 +353,13 @@ class _Loop:
         suggest_seed, train_seed = trial_seed(self._trials.sweep.spec.seed, self._trials.next_number)
         began = time.monotonic()
         history = self._trials.history(can_continue=self._settings.can_continue)
-        suggestion = self._designer.suggest(history, self._trials.running_params(), budget, suggest_seed)
+        in_time = self._in_time(budget)
+        suggestion = self._designer.suggest(history, self._trials.running_params(), in_time, suggest_seed)
         suggest_seconds = time.monotonic() - began
         self._designer_seconds += suggest_seconds
         if suggestion is None:
+            if in_time != budget:
+                self._say_too_late()
             return False
         if self._launcher.has_lost_its_files(suggestion):
             lost = f"trial {suggestion.continues} has lost its files while it was chosen to go on"
@@ -358,6 +371,17 @@ class _Loop:
         trial = self._launcher.start(suggestion, budget, seed=train_seed, suggest_seconds=suggest_seconds)
         self._listener.started(trial)
         return True
+
+    def _in_time(self, budget: Budget) -> Budget:
+        """Returns the budget of a new trial that is to end before the moment at which the sweep ends."""
+        if self._settings.until is None:
+            return budget
+        left_seconds = (self._settings.until - datetime.now(UTC)).total_seconds()
+        trials, speed = list(self._trials.records.values()), self._settings.speed or 1.0
+        longest = max(until.longest_cost(left_seconds, trials, speed), MIN_COST_SECONDS)
+        if longest >= budget.next_trial_seconds:
+            return budget
+        return dataclasses.replace(budget, max_trial_seconds=longest)
 
     def _budget(self, *, without: int | None = None) -> Budget:
         """Returns what the next trial may cost, or the one that waits `without` whose own cost this is."""

@@ -16,7 +16,7 @@ import numpy as np
 from protein.engine.outlook import Outlook, outlook
 from protein.errors import UsageError
 from protein.space import Space
-from protein.types import Observation
+from protein.types import Observation, TrialState
 from protein.units import format_duration, parse_duration
 
 _CONDITION = re.compile(r"gain\s*<\s*(?P<gain>\S+)\s+per\s+(?P<span>\S+)", re.IGNORECASE)
@@ -74,6 +74,9 @@ class StopWhen:
             space: what is searched.
             history: the finished trials; scores are to be maximised.
         """
+        scores = {one.score for one in history if one.state is TrialState.COMPLETE and not one.excluded}
+        if len(scores) < 2 and self.highest not in scores:  # as of a task whose short runs earn nothing
+            return None
         try:
             found = outlook(space, history, self.highest)
         except (ValueError, ArithmeticError, np.linalg.LinAlgError):  # the search goes on without models, too

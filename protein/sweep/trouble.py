@@ -53,7 +53,10 @@ def in_words(error: BaseException) -> str:
 
 
 class Failures:
-    """Counts the failures in a row. Those that tell nothing about a trial's params do not count, nor end a row."""
+    """Counts the failures in a row, also of a program that is not there any more.
+
+    Others that tell nothing about a trial's params do not count, nor end a row.
+    """
 
     def __init__(self) -> None:
         self._row: list[TrialRecord] = []
@@ -62,7 +65,7 @@ class Failures:
         """Counts a trial that has finished."""
         if trial.state is not TrialState.FAILED:
             self._row = []
-        elif trial.end is not None and trial.end.teaches:
+        elif trial.end is not None and (trial.end.teaches or trial.end is TrialEnd.MISTAKE):
             self._row.append(trial)
 
     @property

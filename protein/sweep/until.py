@@ -55,6 +55,16 @@ def expected_seconds(
     done = [one for one in trials if one.state.finished and one.finished_at is not None and one.cost_seconds > 0]
     if predicted_seconds is None:
         predicted_seconds = statistics.median([one.cost_seconds for one in done]) if done else 0.0
+    return max(predicted_seconds - (0.0 if trial is None else trial.cost_seconds), 0.0) / speed + _overhead(done)
+
+
+def longest_cost(seconds_left: float, trials: Sequence[TrialRecord], speed: float = 1.0) -> float:
+    """Returns the highest cost at which a new trial is expected to end in time, by the wall clock; 0: none does."""
+    done = [one for one in trials if one.state.finished and one.finished_at is not None and one.cost_seconds > 0]
+    return max(seconds_left - _overhead(done), 0.0) * speed
+
+
+def _overhead(done: Sequence[TrialRecord]) -> float:
+    """Returns how much longer than its cost the median trial took."""
     beside = [sum(one.timings.get(name, 0.0) for name in ("startup", "compile", "evaluation")) for one in done]
-    overhead = statistics.median(beside) if beside else 0.0
-    return max(predicted_seconds - (0.0 if trial is None else trial.cost_seconds), 0.0) / speed + overhead
+    return statistics.median(beside) if beside else 0.0

@@ -249,7 +249,7 @@ class CommandBackend:
 
     def _finish(self, process: CommandProcess) -> Finished:
         process.end_left_behind()
-        outcome = process.outcome(others_reported=self._has_reported)
+        outcome = process.outcome(others_reported=self._has_reported or process.job.others_reported)
         finished = Finished(trial=process.job.trial, outcome=outcome, artifacts=process.artifacts(outcome))
         finished = in_reference(finished, *self._places[process.job.trial.id])
         self._forget(process)
