@@ -10,6 +10,7 @@ pyplot: nothing opens a window, and nothing has to be closed. `protein plot` dra
 """
 
 import dataclasses
+import os
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -32,10 +33,12 @@ from protein.view.figures.style import Subject
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Place = str | os.PathLike[str]  # a path or URL
+
 __all__ = ["compare", "curves", "front", "importance", "parallel"]
 
 
-def front(*sweeps: str | SweepResult, store: str | None = None) -> "Figure":
+def front(*sweeps: str | SweepResult, store: Place | None = None) -> "Figure":
     """Draws score against cost: all trials, and the Pareto front as a staircase.
 
     One sweep is drawn in detail, with the front that is expected beside the measured one, the recommended config and
@@ -55,7 +58,7 @@ def front(*sweeps: str | SweepResult, store: str | None = None) -> "Figure":
 
 def curves(
     *sweeps: str | SweepResult,
-    store: str | None = None,
+    store: Place | None = None,
     x: curve_figures.Axis = "seconds",
     trials: Sequence[int] | None = None,
     by: str | None = None,
@@ -81,7 +84,7 @@ def curves(
     return curve_figures.curves(found, x=x, trials=trials, by=by, log_x=log_x, smooth=smooth)
 
 
-def parallel(*sweeps: str | SweepResult, store: str | None = None, params: Sequence[str] | None = None) -> "Figure":
+def parallel(*sweeps: str | SweepResult, store: Place | None = None, params: Sequence[str] | None = None) -> "Figure":
     """Draws parallel coordinates: an axis for each parameter, then cost and score, and a line for each trial.
 
     Args:
@@ -97,7 +100,7 @@ def parallel(*sweeps: str | SweepResult, store: str | None = None, params: Seque
 
 
 def importance(
-    sweep: str | SweepResult | None = None, *, store: str | None = None, target: Target = "score"
+    sweep: str | SweepResult | None = None, *, store: Place | None = None, target: Target = "score"
 ) -> "Figure":
     """Draws which parameters matter, by three methods that are named and that may disagree.
 
@@ -122,7 +125,7 @@ def importance(
 
 def compare(
     *sweeps: str | SweepResult,
-    store: str | None = None,
+    store: Place | None = None,
     environments: Sequence[str] = (),
     reference: str | None = None,
     each: bool = False,
@@ -145,7 +148,7 @@ def compare(
     """
     kept = next((sweep.store for sweep in sweeps if isinstance(sweep, SweepResult)), None)
     names = [sweep.name if isinstance(sweep, SweepResult) else sweep for sweep in sweeps]
-    with stores.opened(kept if store is None else store) as opened:
+    with stores.opened(kept if store is None else os.fspath(store)) as opened:
         sides = sides_of(opened.list_sweeps(), names, each=each)
         found = compared(opened, sides, reference=reference, environments=environments)
     return compare_figures.compare(found)
@@ -153,7 +156,7 @@ def compare(
 
 def _read(
     sweeps: Sequence[str | SweepResult],
-    store: str | None,
+    store: Place | None,
     *,
     curves_of: Callable[[Sequence[TrialRecord]], Collection[int]] | None = None,
 ) -> list[Subject]:
@@ -168,7 +171,7 @@ def _read(
     found: dict[tuple[str | None, str | None], Subject] = {}
     for sweep in sweeps or (None,):
         name, kept = (sweep.name, sweep.store) if isinstance(sweep, SweepResult) else (sweep, None)
-        where = kept if store is None else store
+        where = kept if store is None else os.fspath(store)
         with stores.opened(where) as opened:
             record = stores.find(opened, name)
             trials = opened.trials(record.id, curves=False, last_points=curves_of is None)

@@ -1,9 +1,15 @@
 """Sweeps over a function: kept, resumed, interrupted, and read by the command line."""
 
+import asyncio
+import errno
+import io
 import itertools
 import json
 import math
+import os
 import re
+import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +23,7 @@ from protein import Float, Integer, Report, Space, Sweep, SweepResult
 from protein.api import function_sweep_lines
 from protein.cli import main
 from protein.errors import UsageError
-from protein.types import TrialState
+from protein.types import Direction, TrialEnd, TrialState
 from protein.view import text
 
 QUIET_SECONDS = function_sweep_lines._QUIET_SECONDS
@@ -396,3 +402,88 @@ def test_the_command_line_reads_it_and_another_sweep_begins_from_it(
     assert outline(again)[: len(warm.trials)] == outline(warm)
     with pytest.raises(UsageError, match=r"exists with a warm start from 'mine' .now 'warm'."):
         sweep(store, 60.0, name="warm", warm_start="warm").run(train)
+
+
+def test_a_wrapped_stop_ends_a_trial_as_it_should(store: str) -> None:
+    """As a task group wraps it, or a framework that raises its callbacks' errors as its own."""
+
+    def grouped(params: dict[str, Any], report: Report) -> float:
+        async def loops() -> None:
+            for step in range(1, 1000):
+                report(step, float(step))
+                await asyncio.sleep(0.01)
+
+        async def main() -> None:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(loops())
+
+        asyncio.run(main())
+        return 0.0
+
+    def wrapped(params: dict[str, Any], report: Report) -> float:
+        try:
+            for step in range(1, 1000):
+                report(step, float(step))
+                time.sleep(0.01)
+        except BaseException as error:
+            raise RuntimeError("the callback failed") from error
+        return 0.0
+
+    for name, function in (("grouped", grouped), ("wrapped", wrapped)):
+        space = Space([Float("x", 0.0, 1.0)])
+        made = Sweep(space, max_trials=3, max_trial_cost=0.05, method="random", name=name, store=store, quiet=True)
+        result = made.run(function)
+        assert [trial.end for trial in result.trials] == [TrialEnd.CAPPED] * 3
+        assert all(trial.score is not None and trial.score > 1.0 for trial in result.trials)
+
+
+def test_steps_that_begin_anew_are_left_out_of_the_curve(store: str) -> None:
+    """As where each epoch counts its batches. The pace of such a curve would say nothing."""
+
+    def epochs(params: dict[str, Any], report: Report) -> float:
+        for epoch in range(3):
+            for batch in range(1, 101):
+                report(batch, epoch + batch / 100)
+                time.sleep(0.0005)
+        return 3.0
+
+    space = Space([Float("x", 0.0, 1.0)])
+    made = Sweep(space, budget=60, max_trials=6, max_trial_cost=6, method="random", name="s", store=store, quiet=True)
+    result = made.run(epochs)
+    assert [trial.end for trial in result.trials] == [TrialEnd.COMPLETE] * 6
+    steps = [point.steps for point in result.trials[5].curve]
+    assert steps == sorted(steps)
+
+
+def test_lines_that_cannot_be_printed_do_not_end_a_sweep(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    def fails(params: dict[str, Any], report: Report) -> float:
+        raise ValueError("größe falsch")
+
+    ascii_only = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    for name, stream in (("gone", Gone()), ("ascii", ascii_only)):
+        monkeypatch.setattr(sys, "stdout", stream)
+        result = Sweep(SPACE, max_trials=3, method="random", name=name, store=store).run(fails)
+        monkeypatch.undo()
+        assert len(result.trials) == 3
+    monkeypatch.setattr(sys, "stdout", ascii_only)
+    function_sweep_lines.Lines(Direction.MAXIMIZE, quiet=False).log("größe falsch")
+    monkeypatch.undo()
+    ascii_only.seek(0)
+    assert "gr\\xf6\\xdfe falsch" in ascii_only.read()
+
+
+def test_a_function_may_go_to_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def goes(params: dict[str, Any], report: Report) -> float:
+        (tmp_path / "sub").mkdir(exist_ok=True)
+        os.chdir(tmp_path / "sub")
+        return float(params["lr"])
+
+    monkeypatch.chdir(tmp_path)
+    result = Sweep(SPACE, max_trials=3, method="random", name="s", store="x.db", quiet=True).run(goes)
+    assert result.store == f"sqlite:///{tmp_path}/x.db"
+    assert not list((tmp_path / "sub").iterdir())
+    assert len(protein.load("s", store=tmp_path / "x.db").trials) == 3

@@ -242,12 +242,12 @@ def test_a_report_of_a_trial_that_has_ended_is_left_out(store: str) -> None:
     def late(params: dict[str, Any], report: Report) -> float:
         reports.append(report)
         reports[0](9, 1.0)  # as a thread of the first trial's could
-        report(1, 2.0)
+        report(10, 2.0)
         return 3.0
 
     result = sweep(store, None, max_trials=2).run(late)
     assert [trial.end for trial in result.trials] == [TrialEnd.COMPLETE] * 2
-    assert [[point.steps for point in trial.curve] for trial in result.trials] == [[9, 1], [1]]
+    assert [[point.steps for point in trial.curve] for trial in result.trials] == [[9, 10], [10]]
 
 
 def test_an_error_of_the_store_leaves_no_trial_running(store: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,8 @@
 """A sweep over a function in several processes: `Sweep.run(train, workers=2)`."""
 
+import gc
 import math
+import multiprocessing
 import os
 import queue
 import re
@@ -10,6 +12,7 @@ import sys
 import threading
 import time
 import types
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +91,67 @@ if __name__ == "__main__":
     store.close()
     assert len(trials) == 2 and {trial.end for trial in trials} == {TrialEnd.CRASHED}
     assert all(trial.cost_seconds < 1.5 for trial in trials)
+
+
+def test_a_function_may_end_its_own_forks(tmp_path: Path) -> None:
+    """As a pool of processes does that is left before its tasks are done."""
+
+    def forks(params: dict[str, Any], report: Report) -> float:
+        pool = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60.0,))
+        pool.start()
+        time.sleep(0.3)
+        began = time.monotonic()
+        pool.terminate()
+        pool.join()
+        return time.monotonic() - began
+
+    result = run(tmp_path, forks, max_trials=2)
+    assert [trial.end for trial in result.trials] == [TrialEnd.COMPLETE] * 2
+    assert all(trial.score is not None and trial.score < 20.0 for trial in result.trials)
+
+
+def test_what_a_function_closes_over_is_freed_after_the_run(tmp_path: Path) -> None:
+    class Data:
+        pass
+
+    def swept() -> "weakref.ref[Data]":
+        data = Data()
+
+        def uses(params: dict[str, Any], report: Report) -> float:
+            assert data is not None
+            return 0.0
+
+        run(tmp_path, uses, max_trials=2)
+        return weakref.ref(data)
+
+    alive = swept()
+    gc.collect()
+    assert alive() is None
+
+
+@pytest.mark.parametrize("guard", [False, True])
+def test_a_function_that_no_new_process_can_load_is_told_at_once(tmp_path: Path, guard: bool) -> None:
+    """From standard input there is no file to read it from; without the guard the program would sweep again."""
+    program = f"""
+from protein import Float, Space, Sweep
+def train(params, report):
+    return 1.0
+{'if __name__ == "__main__":' if guard else "if True:"}
+    sweep = Sweep(Space([Float("x", 0.0, 1.0)]), max_trials=4, name="s", store={str(tmp_path / "s.db")!r}, quiet=True)
+    sweep.run(train, workers=2, start_method="spawn")
+"""
+    (tmp_path / "program.py").write_text(program)
+    words, given = ([sys.executable, "-"], program) if guard else ([sys.executable, str(tmp_path / "program.py")], None)
+    ran = subprocess.run(
+        words, cwd=tmp_path, input=given, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+    )
+    assert ran.returncode == 1
+    assert "UsageError: " in ran.stderr.splitlines()[-1]
+    if (tmp_path / "s.db").exists():
+        store = storage.open_store(str(tmp_path / "s.db"))
+        sweep = store.find_sweep("s")
+        assert sweep is None or all(trial.end is not TrialEnd.CRASHED for trial in store.trials(sweep.id))
+        store.close()
 
 
 def test_a_closure_runs_in_processes_that_share_neither_memory_nor_cores(tmp_path: Path) -> None:

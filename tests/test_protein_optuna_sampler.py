@@ -133,6 +133,29 @@ def test_the_budget_ends_the_study_and_is_kept() -> None:
     assert all(trial.state is TrialState.COMPLETE for trial in study.trials[:-1])
 
 
+@pytest.mark.parametrize("state", [TrialState.RUNNING, TrialState.FAIL])
+def test_a_trial_whose_process_was_killed_does_not_spend_the_budget(state: TrialState) -> None:
+    """Its clock goes on until somebody says that it has failed."""
+    study = optuna.create_study(direction="maximize", sampler=ProteinSampler(budget_seconds=600.0))
+
+    def quick(trial: optuna.Trial) -> float:
+        return trial.suggest_float("x", 0.0, 1.0)
+
+    study.optimize(quick, n_trials=5)
+    yesterday = datetime.now() - timedelta(days=1)
+    lost = optuna.trial.create_trial(
+        state=state,
+        value=None,
+        params={"x": 0.5},
+        distributions={"x": optuna.distributions.FloatDistribution(0.0, 1.0)},
+    )
+    lost.datetime_start = yesterday
+    lost.datetime_complete = datetime.now() if state is TrialState.FAIL else None
+    study.add_trial(lost)
+    study.optimize(quick, n_trials=5)
+    assert sum(trial.state is TrialState.COMPLETE for trial in study.trials) == 10
+
+
 def test_outside_of_optimize_a_spent_budget_gives_the_cheapest() -> None:
     study = optuna.create_study(direction="maximize", sampler=sampler(budget_seconds=30.0))
     study.enqueue_trial({"lr": 0.1, "epochs": 100, "width": "narrow"})

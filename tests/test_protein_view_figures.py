@@ -342,6 +342,7 @@ def test_the_public_functions_read_a_store(tmp_path: Path) -> None:
     fill_store(url)
     fill_store(url, name="again")
     axes = the_axes(plots.front("pong", store=url))
+    assert the_axes(plots.front("pong", store=Path(url.removeprefix("sqlite:///")))).get_title(loc="left")
     assert points(axes, "measured front (3)") == [(10, 5), (25, 15), (40, 18)]
     assert len(the_axes(plots.curves("pong", "again", "pong", store=url)).get_title(loc="left").split(",")) == 2
     assert the_axes(plots.parallel("pong", store=url)).texts

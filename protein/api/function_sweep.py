@@ -187,11 +187,12 @@ class Sweep:
         slots = slots_of_machine(validate.workers(workers), gpus=gpus, trials_per_gpu=trials_per_gpu)
         stop = threading.Event()
         backend: FunctionBackend | FunctionProcesses
+        place = stores.absolute_url(self._store)  # before the function goes to another working directory
         if slots.workers == 1 and gpus is None and start_method is None:
             backend = FunctionBackend(train, self._direction)
         else:
             backend = FunctionProcesses(train, self._direction, stop, start_method=start_method)
-        with stores.opened(self._store, create=True) as store:
+        with stores.opened(place, create=True) as store:
             spec = self._spec(store, train)
             designer = make_designer(
                 self._method,
@@ -204,7 +205,7 @@ class Sweep:
             settings = LoopSettings(
                 workers=slots.workers,
                 slots=slots,
-                directory=stores.artifact_directory(stores.url(self._store), self._name),
+                directory=stores.artifact_directory(place, self._name),
                 max_cost_seconds=self._budget_seconds,
                 max_trial_seconds=self._max_trial_seconds,
                 max_trials=self._max_trials,
@@ -243,7 +244,9 @@ class Sweep:
                 try:  # here, so that one more Ctrl-C does not cost the results of a sweep that has ended
                     if ended and not ended[0].trouble:
                         trials = store.trials(sweep.id)
-                        results.append(result_of(sweep, trials, self._direction, ended=ended[0], store=self._store))
+                        results.append(
+                            result_of(sweep, trials, self._direction, ended=ended[0], store=self._store, url=place)
+                        )
                 except BaseException as error:
                     failure.append(error)
                 finally:

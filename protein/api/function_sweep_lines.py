@@ -98,8 +98,14 @@ class Lines:
         self._print(f"see: {commands.command(view, result.name, *stores.store_words(store))}")
 
     def _print(self, line: str) -> None:
-        if not self._quiet:
+        if self._quiet:
+            return
+        try:
             print(line, flush=True)
+        except UnicodeEncodeError:  # it can write no more than ASCII, say
+            print(line.encode("ascii", "backslashreplace").decode(), flush=True)
+        except (OSError, ValueError):  # its reader is gone, or it is closed: the sweep goes on
+            self._quiet = True
 
 
 def _limits(settings: LoopSettings, *, cap_given: bool) -> list[str]:

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-from protein.api import stores
 from protein.api.answers import at_the_end
 from protein.api.recommended import best_cut_short, cut_short_note
 from protein.api.summary import summary
@@ -42,9 +41,18 @@ class SweepResult:
 
 
 def result_of(
-    sweep: SweepRecord, trials: list[TrialRecord], direction: Direction, *, ended: SweepStatus, store: str | None
+    sweep: SweepRecord,
+    trials: list[TrialRecord],
+    direction: Direction,
+    *,
+    ended: SweepStatus,
+    store: str | None,
+    url: str,
 ) -> SweepResult:
-    """Returns the results of a sweep whose loop has ended; `store` is as the user gave it."""
+    """Returns the results of a sweep whose loop has ended.
+
+    `store` is as the user gave it, for commands that are shown; `url` is where it is, whatever the working directory.
+    """
     best, found = None, ""
     if any(trial.state is TrialState.COMPLETE and not trial.excluded for trial in trials):
         recommended = at_the_end(sweep, trials, store)
@@ -60,5 +68,5 @@ def result_of(
         ended=ended.ended,
         interrupted=ended.stopping,
         summary=found,
-        store=stores.absolute_url(store),
+        store=url,
     )

@@ -79,13 +79,15 @@ class Report:
         self.last: Measurement | None = None
         self.last_score: float | None = None  # of its curve, to be maximised
         self.requested_end: tuple[TrialEnd, str] | None = None  # how and why the trial is to end
+        self.has_raised_stop = False  # because of that; what comes out of the function may be another exception
 
     def __call__(self, steps: int, score: float | None, *, cost_seconds: float | None = None, **metrics: float) -> None:
         """Adds a point to the trial's learning curve.
 
         Args:
             steps: of training so far, 0 or more. Use the unit of the space's cost parameter, if there is one: from it
-                the engine sees how much of the trial is still to come.
+                the engine sees how much of the trial is still to come. A point with fewer steps than the one before is
+                left out of the curve.
             score: so far, of the same kind as the score that the function returns; None: there is none yet. A score
                 that is not finite ends the trial as failed.
             cost_seconds: what the trial has cost so far, if that is not the wall clock.
@@ -117,10 +119,13 @@ class Report:
             )
         except ValueError as error:
             raise UsageError(f"report: {error}") from error
-        self.last = point
+        goes_back = self.last is not None and point.steps < self.last.steps
         self.last_score = self.last_score if point.score is None else point.score
+        if not goes_back:  # as where each epoch counts anew: the curve would say nothing of how far the trial is
+            self.last = point
+        points = () if goes_back else (point,)
         cost = None if self._reported_seconds is not None else point.elapsed_seconds
-        self._add(TrialProgress(trial=self._trial, measurements=(point,), cost_seconds=cost))
+        self._add(TrialProgress(trial=self._trial, measurements=points, cost_seconds=cost))
         if self._max_seconds is not None and point.elapsed_seconds >= self._max_seconds:
             self.end(self._at_limit, self._at_limit.text)
         self._raise_if_ending()
@@ -154,6 +159,7 @@ class Report:
 
     def _raise_if_ending(self) -> None:
         if self.requested_end is not None:
+            self.has_raised_stop = True
             raise Stop(self.requested_end[1])
 
 
@@ -279,13 +285,14 @@ def _try(
         before = _files(job.directory)  # of an earlier sweep in this folder
         end, reason, score = _judge(train(dict(job.trial.params), report), direction)
         return end, reason, score, _saved(job.directory, before) if end is TrialEnd.COMPLETE else ()
-    except Stop as stopped:
-        end, reason = report.requested_end or (
-            TrialEnd.USER_ERROR,
-            str(stopped) or "Stop",
-        )  # a function may raise it itself
-        return end, reason, report.last_score if end.state is TrialState.PRUNED else None, ()
-    except (Exception, SystemExit) as error:  # what the user's function raises is the result of that trial
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # what the user's function raises is the result of that trial
+        if isinstance(error, Stop) or report.has_raised_stop:  # frameworks wrap what their callbacks raise
+            end, reason = report.requested_end or (TrialEnd.USER_ERROR, str(error) or "Stop")  # it may raise it itself
+            return end, reason, report.last_score if end.state is TrialState.PRUNED else None, ()
+        if not isinstance(error, Exception | SystemExit):
+            raise
         reason = _one_line(f"{type(error).__name__}: {_text_of(error)}").removesuffix(":")
         end = TrialEnd.DIVERGED if error is report.not_finite else shortage(reason) or TrialEnd.USER_ERROR
         reason += FREE if end is TrialEnd.DISK else ""

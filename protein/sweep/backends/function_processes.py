@@ -12,6 +12,7 @@ The sweep gets the events of a trial through a pipe. What the function prints go
 """
 
 import collections
+import contextlib
 import dataclasses
 import os
 import pickle
@@ -148,7 +149,8 @@ def _fork(theirs: socket.socket, ours: socket.socket) -> int:
     """Forks the server of trials from this program. Returns its process id."""
     sweep = os.getpid()
     for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # it is closed, or its reader is gone
+            stream.flush()
     # An interrupt in the fork, before it ignores them, would run on in a copy of the user's program.
     signal.pthread_sigmask(signal.SIG_BLOCK, serving.IGNORED)
     try:
@@ -194,8 +196,12 @@ class _Spawned:
         self._preparation, self._function, self._job = preparation, function, job
 
     def __call__(self, output: int) -> int:
-        spawn.prepare(self._preparation)  # imports the program's main module under another name
-        train, direction = pickle.loads(self._function)
+        try:
+            spawn.prepare(self._preparation)  # imports the program's main module under another name
+            train, direction = pickle.loads(self._function)
+        except Exception as error:  # no trial can run, and this one says nothing about its params
+            _sender(output)(_unloadable(self._job, error))
+            return 0
         if "torch" in sys.modules and self._job.resources.cores:
             sys.modules["torch"].set_num_threads(len(self._job.resources.cores))
         return _run(train, direction, self._job, output)
@@ -203,6 +209,25 @@ class _Spawned:
 
 def _run(train: Train, direction: Direction, job: Job, output: int) -> int:
     """Calls the function for one trial and sends the sweep what it reports, and how it ends."""
+    add = _sender(output)
+    report = Report(job, direction, add)
+    add(None)  # it begins: what came before, such as imports, costs nothing
+    signal.signal(signal.SIGTERM, lambda *_: report.end(TrialEnd.INTERRUPTED, TrialEnd.INTERRUPTED.text))
+    # It is for this process alone: the function may end its own forks by that signal.
+    os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
+    ended = run_trial(train, direction, job, report)
+    error = ended.finished.error
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # an exception of the user's that cannot be sent: its text can
+        sendable = RuntimeError(f"{type(error).__name__}: {error}")
+        ended = dataclasses.replace(ended, finished=dataclasses.replace(ended.finished, error=sendable))
+    add(ended)
+    return 0
+
+
+def _sender(output: int) -> Callable[[TrialProgress | Ended | None], None]:
+    """Returns what sends the sweep an event, or that the function is called now (None)."""
     os.set_inheritable(output, False)
     turn = threading.RLock()  # a pipe mixes long messages of threads that report at once
 
@@ -213,18 +238,15 @@ def _run(train: Train, direction: Direction, job: Job, output: int) -> int:
             while data:
                 data = data[os.write(output, data) :]
 
-    report = Report(job, direction, add)
-    add(None)  # it begins: what came before, such as imports, costs nothing
-    signal.signal(signal.SIGTERM, lambda *_: report.end(TrialEnd.INTERRUPTED, TrialEnd.INTERRUPTED.text))
-    ended = run_trial(train, direction, job, report)
-    error = ended.finished.error
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:  # an exception of the user's that cannot be sent: its text can
-        sendable = RuntimeError(f"{type(error).__name__}: {error}")
-        ended = dataclasses.replace(ended, finished=dataclasses.replace(ended.finished, error=sendable))
-    add(ended)
-    return 0
+    return add
+
+
+def _unloadable(job: Job, error: Exception) -> Ended:
+    """Returns the end of a trial whose function cannot be loaded in a process that begins anew."""
+    reason = " ".join(f"the function cannot be loaded in a new process ({type(error).__name__}: {error})".split())
+    advice = 'put it at the top level of a module, and the sweep below if __name__ == "__main__":'
+    outcome = Outcome(end=TrialEnd.MISTAKE, reason=reason, cost_seconds=0.0)
+    return Ended(finished=Finished(trial=job.trial, outcome=outcome, error=UsageError(f"{reason}: {advice}")))
 
 
 class FunctionRecord:
@@ -327,6 +349,11 @@ def _refuse_cuda() -> None:
 
 def _check_picklable(train: Train) -> None:
     """Raises `UsageError` for a function that another process cannot find by its name."""
+    if getattr(train, "__module__", "") == "__main__" and not hasattr(sys.modules["__main__"], "__file__"):
+        raise UsageError(
+            "with several workers that begin anew, the function must be in a module of its own: they cannot read it"
+            " from a notebook or an interactive session"
+        )
     try:
         pickle.dumps(train)
     except (pickle.PicklingError, AttributeError, TypeError) as error:

@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import functools
 import os
 import selectors
 import signal
@@ -126,6 +127,8 @@ class TrialServer:
         """Ends the server and all its trials."""
         with self._lock:
             self._end()
+        with contextlib.suppress(ValueError):
+            _started.remove(self)
 
     def _running(self) -> socket.socket:
         """Returns the connection to a server that runs, as far as can be known."""
@@ -231,11 +234,15 @@ def shared(preload: tuple[str, ...]) -> TrialServer:
 
 def _remember(server: TrialServer) -> None:
     """Sees to it that a server ends with this process, and that forks of this process do not keep it alive."""
-    if not _started:
-        atexit.register(_close_all)
-        os.register_at_fork(after_in_child=_forget_all)
+    _register_once()
     if server not in _started:
         _started.append(server)
+
+
+@functools.cache
+def _register_once() -> None:
+    atexit.register(_close_all)
+    os.register_at_fork(after_in_child=_forget_all)
 
 
 def _close_all() -> None:
