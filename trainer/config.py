@@ -102,8 +102,8 @@ class TrainConfig(TrainSettings):
     horizon: int = 64
     """Steps that each environment takes per iteration."""
     minibatch_size: int = 8192
-    """Samples per optimiser step: single ones, or whole segments of `horizon` steps where the policy has a memory; at most
-    num_envs * horizon (times the agents per environment)."""
+    """Samples per optimiser step: single ones, or whole segments of `horizon` steps where the policy has a memory. At
+    most num_envs * horizon (times the agents per environment)."""
     accumulation_steps: int = 1
     """Parts into which a minibatch is split to save memory; their gradients are added up."""
     update_epochs: int = 2
