@@ -26,10 +26,12 @@ from protein.urls import hidden
 
 BUSY_SECONDS = 30  # how long a write waits for another process's lock
 CONNECT_SECONDS = 10  # how long to wait for a server
+KEEPALIVES = {"keepalives_idle": 20, "keepalives_interval": 5, "keepalives_count": 4, "tcp_user_timeout": 40_000}
 READ_TRIES = 5  # to open a file that may only be read, while another user's processes begin and end
 IDLE_SECONDS = 1.0  # a connection to a server that was not used for so long is tried before it is used
 WRITE = {"protein_write": True}  # execution option of an engine whose transactions write
 
+_FILE = "protein_file"
 _USED = "protein_used"  # when a connection was used last, on the monotonic clock
 SMALLEST_DATABASE_BYTES = 512  # one page; SQLite takes what is shorter for empty and would overwrite it
 _FORMS = "use a path such as runs/protein.db or postgresql+psycopg://user@host/database"
@@ -180,9 +182,9 @@ def create_engine(url: sqlalchemy.URL) -> Engine:
         event.listen(engine, "begin", functools.partial(_require_file, os.path.abspath(str(url.database))))  # noqa: PTH100
         event.listen(engine, "begin", _begin_sqlite)
         return engine
-    arguments: dict[str, Any] = {}
-    if "connect_timeout" not in url.query:
-        arguments["connect_timeout"] = CONNECT_SECONDS
+    # A server that vanishes without a word is noticed before the leases of trials end.
+    usual: dict[str, Any] = {"connect_timeout": CONNECT_SECONDS, **KEEPALIVES}
+    arguments: dict[str, Any] = {name: value for name, value in usual.items() if name not in url.query}
     if "options" not in url.query:
         arguments["options"] = f"-c lock_timeout={BUSY_SECONDS}s"
     try:
@@ -272,17 +274,34 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
 
 
 def _require_file(path: str, connection: Connection) -> None:
-    """Refuses to write to a file that is gone since the connection was made.
+    """Refuses to write to a file that is gone, or replaced, since the connection was made.
 
     SQLite would write on to the open file, which has no name any more and ends with the process.
 
     Raises:
-        StoreUnavailable: it is gone.
+        StoreUnavailable: it is gone or replaced. Of one that was replaced, the next call opens the new one.
     """
     writes = connection.get_execution_options().get("protein_write", False)
-    if writes and connection.info.get(_USED) is not None and not os.path.exists(path):  # noqa: PTH110
-        raise StoreUnavailable(f"store {path}: its file was deleted or moved away, so nothing is stored; put it back")
+    now = _identity(path)
+    if writes and connection.info.get(_USED) is not None:
+        if now is None:
+            gone = "its file was deleted or moved away, so nothing is stored; put it back"
+            raise StoreUnavailable(f"store {path}: {gone}")
+        if now != connection.info.setdefault(_FILE, now):
+            connection.invalidate()
+            raise StoreUnavailable(f"store {path}: its file was replaced by another one; what was not stored is lost")
+    if now is not None:  # SQLite makes a new file at the first write
+        connection.info.setdefault(_FILE, now)
     connection.info[_USED] = time.monotonic()
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Returns which file lies at a path; None: there is none."""
+    try:
+        found = os.stat(path)  # noqa: PTH116
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _begin_sqlite(connection: Connection) -> None:

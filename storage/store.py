@@ -102,7 +102,7 @@ class SqlStore(Database):
                 raise self._no_sweep(sweep_id)
 
     def set_config(self, sweep_id: int, config: Mapping[str, Any]) -> None:
-        change = update(SweepRow).where(SweepRow.id == sweep_id).values(config=dict(config))
+        change = update(SweepRow).where(SweepRow.id == sweep_id).values(config=values.json_object("config", config))
         with self._transaction(self._write_engine) as session:
             if session.connection().execute(change).rowcount == 0:
                 raise self._no_sweep(sweep_id)

@@ -482,8 +482,11 @@ def test_a_function_may_go_to_another_folder(tmp_path: Path, monkeypatch: pytest
         os.chdir(tmp_path / "sub")
         return float(params["lr"])
 
-    monkeypatch.chdir(tmp_path)
+    here = tmp_path / "p%2Fq ä?"  # as of a build server
+    here.mkdir()
+    monkeypatch.chdir(here)
     result = Sweep(SPACE, max_trials=3, method="random", name="s", store="x.db", quiet=True).run(goes)
-    assert result.store == f"sqlite:///{tmp_path}/x.db"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["p%2Fq ä?", "sub"]
     assert not list((tmp_path / "sub").iterdir())
-    assert len(protein.load("s", store=tmp_path / "x.db").trials) == 3
+    for store in (here / "x.db", result.store):
+        assert len(protein.load("s", store=store).trials) == 3

@@ -300,6 +300,25 @@ def test_a_text_for_nothing_is_a_choice_as_in_optuna() -> None:
     assert (text_value(""), text_value("null")) == (None, "None")
 
 
+def test_a_number_that_a_few_runs_do_not_have_is_a_number() -> None:
+    texts = ["None" if i % 20 == 3 else str(10.0 ** (-4 + i / 15)) for i in range(40)]
+    runs = [
+        ImportedRun(
+            key=str(i),
+            params=parameters({"lr": text_value(text), "i": i}),
+            end=TrialEnd.COMPLETE,
+            score=1.0,
+            cost_seconds=1.0,
+        )
+        for i, text in enumerate(texts)
+    ]
+    imported = Imported(
+        tool="t", where="w", identity="", experiment="e", env="e", score="s", direction=Direction.MAXIMIZE, runs=runs
+    )
+    lr = infer(imported).parameter("lr")
+    assert isinstance(lr, Float) and lr.scale == "log"
+
+
 @settings(max_examples=150, deadline=None)
 @given(values=VALUES)
 def test_a_space_holds_the_values_that_it_was_made_of(values: list[Any]) -> None:

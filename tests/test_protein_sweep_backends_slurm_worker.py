@@ -54,15 +54,19 @@ def setup(tmp_path: Path) -> Setup:
     return Setup(slot=SlotSettings(make_backend=dict, artifacts=tmp_path, probe=""), cores=1)  # type: ignore[arg-type]
 
 
-def test_a_worker_that_is_told_to_end_before_it_began_ends(worker: Any, tmp_path: Path) -> None:
+def test_a_worker_that_is_told_to_end_before_it_began_ends(
+    worker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its job may have waited long in the queue."""
     outbox = Outbox(tmp_path / "0" / TO_WORKER)
     outbox.send(setup(tmp_path), Close())
     outbox.close()
+    measured: list[Any] = []
+    monkeypatch.setattr(slurm_worker, "facts", measured.append)
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
     thread.join(5.0)
-    assert not thread.is_alive()
+    assert not thread.is_alive() and not measured
 
 
 def test_a_worker_that_starts_a_trial_for_long_says_that_it_lives(

@@ -80,15 +80,28 @@ def test_a_trial_that_fits_the_time_is_chosen(tmp_path: Path) -> None:
     class Looks(RandomDesigner):
         def suggest(self, history: Any, running: Any, budget: Budget, seed: int) -> Suggestion | None:
             caps.append(budget.max_trial_seconds)
-            return None if len(history) == 2 else super().suggest(history, running, budget, seed)
+            found = super().suggest(history, running, budget, seed)
+            return None if len(history) == 2 and budget.max_trial_seconds != 7200.0 else found
 
     end = datetime.now(UTC) + timedelta(minutes=30)
     designer = Looks(sweeping.space(), None)
     status = sweeping.sweep(tmp_path, designer=designer, budget_seconds=1e6, max_trial_seconds=7200.0, until=end)
-    assert len(caps) == 3 and all(cap is not None and 1700.0 < cap <= 1800.0 for cap in caps)
+    assert len(caps) == 4 and all(cap is not None and 1700.0 < cap <= 1800.0 for cap in caps[:3])
+    assert caps[3] == 7200.0, "asked whether it is the time that nothing fits"
     assert len(status.trials) == 2
     assert status.ended == f"no further trial is expected to end by {end.astimezone():%H:%M}, as --until says"
     assert until.longest_cost(60.0, list(status.trials), speed=0.5) <= 30.0
+
+
+def test_the_time_is_no_reason_where_nothing_would_be_tried_with_more_of_it(tmp_path: Path) -> None:
+    class Nothing(RandomDesigner):
+        def suggest(self, history: Any, *args: Any, **keywords: Any) -> Suggestion | None:
+            return None if history else super().suggest(history, *args, **keywords)
+
+    end = datetime.now(UTC) + timedelta(minutes=30)
+    status = sweeping.sweep(tmp_path, designer=Nothing(sweeping.space(), None), budget_seconds=None, until=end)
+    assert len(status.trials) == 1
+    assert "--until" not in status.ended
 
 
 def test_a_machine_of_half_the_speed_needs_twice_the_time() -> None:

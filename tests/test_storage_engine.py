@@ -18,7 +18,7 @@ from patience import PATIENCE_SECONDS
 from storing import LEASE_SECONDS, complete, new_sweep, points, start
 
 from protein.errors import StoreError, StoreUnavailable
-from protein.storage import database_file, engine, open_store, open_whole_store
+from protein.storage import copy_file, database_file, engine, open_store, open_whole_store
 
 NOBODY = 65534
 
@@ -344,6 +344,32 @@ def test_a_file_that_is_taken_away_is_not_written_to(tmp_path: Path) -> None:
     new_sweep(store, "after")
     assert sorted(sweep.spec.name for sweep in store.list_sweeps()) == ["after", "before"]
     store.close()
+
+
+def test_a_file_that_was_replaced_is_not_written_to(tmp_path: Path) -> None:
+    """The next call writes to the file that is there now, as to a backup that was put back."""
+    path, backup = tmp_path / "protein.db", tmp_path / "backup.db"
+    store = open_store(str(path))
+    new_sweep(store, "before")
+    copy_file(path, backup)
+    for end in ("", "-wal", "-shm"):
+        path.with_name(path.name + end).unlink(missing_ok=True)
+    backup.rename(path)
+    with pytest.raises(StoreUnavailable, match="its file was replaced by another one; what was not stored is lost"):
+        new_sweep(store, "meanwhile")
+    new_sweep(store, "after")
+    fresh = open_store(str(path))
+    assert sorted(sweep.spec.name for sweep in fresh.list_sweeps()) == ["after", "before"]
+    fresh.close()
+    store.close()
+
+
+def test_a_server_that_vanishes_is_noticed(postgresql_server: str) -> None:
+    made = engine.create_engine(engine.parse_url(f"{postgresql_server}/postgres"))
+    with made.connect() as connection:
+        found = connection.connection.driver_connection.info.get_parameters()  # type: ignore[union-attr]
+    made.dispose()
+    assert {name: int(found[name]) for name in engine.KEEPALIVES} == engine.KEEPALIVES
 
 
 def test_a_server_that_is_not_there() -> None:

@@ -107,3 +107,20 @@ def test_a_grid_that_somebody_has_flattened_stays_as_it_is() -> None:
     with pytest.raises(ConfigError, match=r"takes no argument env.args.sice; did you mean 'size'"):
         spec("gym:MiniGrid-Empty-8x8-v0", {"sice": 9})
     assert spec("gym:MiniGrid-Empty-8x8-v0", {"size": 9, "agent_view_size": 5}).observation_shape == (24, 5, 5)
+
+
+def test_pictures_that_a_wrapper_has_made_stay_as_they_are() -> None:
+    from minigrid.wrappers import RGBImgPartialObsWrapper
+
+    def pictured() -> Any:
+        return RGBImgPartialObsWrapper(gymnasium.make("MiniGrid-Empty-5x5-v0"))
+
+    gymnasium.register("Pictured-v0", entry_point=pictured)
+    try:
+        envs = make("gym:Pictured-v0", 2)
+        observations = np.zeros((2, envs.spec.observation_size), envs.spec.observation_dtype)
+        envs.reset(0, observations)
+        envs.close()
+    finally:
+        gymnasium.registry.pop("Pictured-v0")
+    assert observations.any()

@@ -55,7 +55,7 @@ def evaluate(
     episodes: int = 256,
     num_envs: int = 256,
     seed: int = 0,
-    greedy: bool = False,
+    greedy: bool | None = None,
     threads: int = 0,
     device: str = "cpu",
     progress: Progress = ignore,
@@ -68,7 +68,7 @@ def evaluate(
         episodes: in all; a multiple of `num_envs` (which is lowered to it where it is larger).
         num_envs: environments that play them.
         seed: of environments and actions.
-        greedy: takes the most probable action instead of sampling.
+        greedy: takes the most probable action instead of sampling; None: as the run's own `eval.greedy` says.
         threads: 0: one per core.
         device: as `train.device`.
         progress: is told how many episodes have ended, and how many there are.
@@ -105,7 +105,7 @@ def evaluate(
             episodes=episodes,
             normalizer=normalizer,
             seed=seed,
-            greedy=greedy,
+            greedy=config.eval.greedy if greedy is None else greedy,
             progress=progress,
         )
 

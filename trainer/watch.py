@@ -37,7 +37,9 @@ class Player:
     Once an episode has ended its score is in `scores`. `decisions_per_second` is the game's own speed.
     """
 
-    def __init__(self, checkpoint_path: Path, *, env: str, episodes: int, seed: int = 0, greedy: bool = False) -> None:
+    def __init__(
+        self, checkpoint_path: Path, *, env: str, episodes: int, seed: int = 0, greedy: bool | None = None
+    ) -> None:
         """Loads the policy and makes the environment.
 
         Raises:

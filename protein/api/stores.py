@@ -28,7 +28,9 @@ def url(given: str | None) -> str:
 def absolute_url(given: str | None) -> str:
     """Returns the store's URL as `url` does; that of a file holds its absolute path."""
     path = file(url(given))
-    return url(given) if path is None else f"sqlite:///{path.absolute()}"
+    if path is None:
+        return url(given)
+    return "sqlite:///" + str(path.absolute()).replace("%", "%25").replace("?", "%3F")
 
 
 def shown(given: str | None) -> str:

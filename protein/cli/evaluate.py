@@ -83,7 +83,7 @@ def run(command: Command) -> int:
             episodes=episodes,
             num_envs=_num_envs(episodes, env),
             seed=arguments.seed,
-            greedy=arguments.greedy,
+            greedy=arguments.greedy or None,
             progress=lambda done, of: progress(env, done, of),
         )
     known = math.isfinite(result.score_error)
@@ -158,7 +158,7 @@ def _shown(
     gif_path = arguments.gif or checkpoint.parent / f"{file_name(env)}.gif"
     require_file("--gif", gif_path)  # checked now, not at the end
     target = gif_path.absolute()  # also if the environment goes to another folder
-    player = Player(checkpoint, env=env, episodes=episodes, seed=arguments.seed, greedy=arguments.greedy)
+    player = Player(checkpoint, env=env, episodes=episodes, seed=arguments.seed, greedy=arguments.greedy or None)
     stride, seconds = playback.pictures_of(player.decisions_per_second)
     console = tables.make_console()
     gif = playback.Gif()

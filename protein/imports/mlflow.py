@@ -134,8 +134,10 @@ def _imported(client: Any, runs: Sequence[Any], where: str, name: str, source: S
     if source.cost not in (None, EQUAL_COST, *known):
         raise UsageError(f"--cost '{source.cost}' is no metric of {where}{nearest(str(source.cost), known)}")
     parents = {run.data.tags.get(_PARENT) for run in runs}
-    ours = [run for run in runs if score in run.data.metrics or run.info.run_id not in parents]
-    finished = [run for run in ours if run.info.status in _ENDS and not _is_excluded(run)]
+    ours = [
+        run for run in runs if (score in run.data.metrics or run.info.run_id not in parents) and not _is_excluded(run)
+    ]
+    finished = [run for run in ours if run.info.status in _ENDS]
     return Imported(
         tool="mlflow",
         where=where,

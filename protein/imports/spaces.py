@@ -51,6 +51,9 @@ def infer(imported: Imported, file: Path | None = None, cost_parameter: str | No
             if len(values) == len(runs):
                 fixed[name] = values[0]
             continue
+        numbers = [value for value in values if type(value) in (int, float)]
+        if len(values) - len(numbers) == values.count("None") and len(numbers) >= MIN_SHARE * len(runs):
+            values = numbers  # a number that a few runs do not have is no choice
         if len(values) < MIN_SHARE * len(runs):
             continue
         parameter = _widened(imported.parameters.get(name), values) or from_values(name, values, len(runs))

@@ -122,9 +122,14 @@ def used_bytes(pids: Collection[int], nvml: Any = None) -> int:
     return total
 
 
+def can_measure() -> bool:
+    """Whether the GPU memory of processes can be measured here."""
+    return _nvml() is not None
+
+
 def require_memory_limit() -> None:
     """Raises `UsageError` where GPU memory cannot be measured, so that no limit can be kept to."""
-    if _nvml() is None:
+    if not can_measure():
         raise UsageError(
             "--max-trial-gpu-memory needs NVML to measure it: an NVIDIA driver, and pip install nvidia-ml-py;"
             " leave it out to set no limit"

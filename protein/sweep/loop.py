@@ -347,6 +347,8 @@ class _Loop:
 
     def _start_next(self) -> bool:
         """Suggests, stores and starts one trial. Returns False when nothing fits the budget or should start now."""
+        if not self._trials.waiting:  # else that may be why one of these is not taken up
+            self._too_late = None
         budget = self._budget()
         if budget.spent:
             return False
@@ -358,7 +360,9 @@ class _Loop:
         suggest_seconds = time.monotonic() - began
         self._designer_seconds += suggest_seconds
         if suggestion is None:
-            if in_time != budget:
+            # Where nothing would be tried with more time either, the time is not the reason.
+            running = self._trials.running_params()
+            if in_time != budget and self._designer.suggest(history, running, budget, suggest_seed) is not None:
                 self._say_too_late()
             return False
         if self._launcher.has_lost_its_files(suggestion):
@@ -366,7 +370,7 @@ class _Loop:
             self._listener.log(f"{lost}: something else is tried")
             return self._start_next()  # what is left cannot be chosen again
         expected = suggestion.predicted_cost_seconds
-        if not self._ends_in_time(None, None if expected is None else expected.value):
+        if expected is not None and not self._ends_in_time(None, expected.value):
             return False
         trial = self._launcher.start(suggestion, budget, seed=train_seed, suggest_seconds=suggest_seconds)
         self._listener.started(trial)

@@ -334,7 +334,9 @@ class SweepTrials:
             self._store.add_measurements(event.trial, measurements, LEASE_SECONDS)
 
         def again() -> None:
-            stored = self._stored(event.trial.number)
+            # With the whole curve: seconds may go down, and then its last point has not the most of both.
+            found = self._store.trials(self.sweep.id, numbers=[event.trial.number])
+            stored = found[0] if found else None
             is_stored = stored is not None and _is_last_point(stored, event.measurements[-1])
             add(() if is_stored else event.measurements)  # without points it renews the lease
 

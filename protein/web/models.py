@@ -39,7 +39,7 @@ def fitted(viewer: Viewer, frame: Frame, name: Any, make: Callable[[], T]) -> T:
     )
     if found.state == "failed":
         raise UsageError(found.error)
-    if found.value is None and viewer.is_served:
+    if viewer.is_served and (found.value is None or found.state == "computing"):  # not an earlier one for the newest
         raise StillComputing("the model is being fitted")
     if found.value is None:
         raise UsageError(f"the model has not been fitted within {MAX_WAIT_SECONDS:.0f} s; try again")

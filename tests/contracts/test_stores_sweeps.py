@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -116,6 +117,11 @@ def test_the_config_may_be_replaced(store: Store) -> None:
     store.set_config(sweep.id, config)
     assert store.find_sweep("s") == dataclasses.replace(sweep, spec=dataclasses.replace(sweep.spec, config=config))
     assert store.find_sweep("other") == other
+    before = store.list_sweeps()
+    for wrong in (math.nan, "a\0b", "\udce9", Path("x")):
+        with pytest.raises(StoreError):
+            store.set_config(sweep.id, {"a": wrong})
+        assert store.list_sweeps() == before
 
 
 def test_the_budget_may_change(store: Store) -> None:

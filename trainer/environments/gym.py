@@ -9,6 +9,7 @@ Gymnasium environments cannot be saved: a resumed run begins new episodes (see `
 """
 
 import contextlib
+import copy
 import functools
 import importlib
 import json
@@ -161,7 +162,8 @@ def maker(name: str, args: Mapping[str, Any], render_mode: str | None = None) ->
     kwargs = {**args, **({} if render_mode is None else {"render_mode": render_mode})}
 
     def make() -> Any:
-        env = gymnasium.make(_id(name), disable_env_checker=True, **kwargs)
+        own = copy.deepcopy(kwargs)  # an environment may change its lists and tables
+        env = gymnasium.make(_id(name), disable_env_checker=True, **own)
         if type(env.unwrapped).__module__.partition(".")[0] == "minigrid":
             from . import minigrid
 

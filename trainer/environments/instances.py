@@ -72,11 +72,13 @@ class Instances:
     def step(self, actions: npt.NDArray[Any], out: Rows) -> None:
         """Takes one decision in each instance; where it ends the episode, begins the next one."""
         observations, rewards, terminals, truncations, finals = out
+        skips = self._frame_skip > 1
         for row, (env, action) in enumerate(zip(self.envs, self._to_space(actions), strict=True)):
             total = 0.0
             for _ in range(self._frame_skip):
                 try:
-                    given = env.step(action)
+                    # Each frame has its own: an environment may scale it in place.
+                    given = env.step(action.copy() if skips and isinstance(action, np.ndarray) else action)
                 except RAISED as error:  # the user's code may raise anything
                     fail(f"{self._who(row)} failed in step", error)
                 if type(given) is not tuple or len(given) != 5:

@@ -22,10 +22,19 @@ DIRECTIONS = 4
 def as_planes(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
     """Wraps an environment of MiniGrid; one whose observations somebody has wrapped already stays as it is."""
     space = env.observation_space
-    if isinstance(space, spaces.Dict) and {"image", "direction"} <= set(space.spaces):
+    if isinstance(space, spaces.Dict) and {"image", "direction"} <= set(space.spaces) and not _is_pictured(env):
         quicken_(env.unwrapped)
         return _Planes(env)
     return env
+
+
+def _is_pictured(env: Any) -> bool:
+    """Whether a wrapper of MiniGrid has made pixels, or numbers of 0 and 1, of the codes of objects."""
+    while isinstance(env, gymnasium.Wrapper):
+        if type(env).__name__.startswith(("RGBImg", "OneHot")):
+            return True
+        env = env.env
+    return False
 
 
 class _Planes(gymnasium.ObservationWrapper[Any, Any, Any]):

@@ -15,6 +15,7 @@ that is cut off without a last observation was last seen a step before.
 """
 
 import contextlib
+import copy
 import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -92,7 +93,9 @@ class PettingZooEnv(CountedEnv):
         before = set(env.agents)
         for _ in range(self._frame_skip):
             acting = [name for name in env.agents if self._alive[rows[name]]]
-            seen, gained, ended, cut = self._stepped(index, env, {name: chosen[rows[name]] for name in env.agents})
+            seen, gained, ended, cut = self._stepped(
+                index, env, {name: _own(chosen[rows[name]]) for name in env.agents}
+            )
             for name in acting:
                 row = rows[name]
                 rewards[row] += as_number(gained.get(name, 0.0), self._who(row))
@@ -181,9 +184,9 @@ class PettingZooEnv(CountedEnv):
         first = index * len(self._names)
         for place, name in enumerate(self._names):
             row = first + place
-            self._alive[row] = name in seen
-            if name in seen:
-                self._write(row, seen[name], observations)
+            self._alive[row] = name in env.agents
+            if name in env.agents:
+                self._see(row, name, seen, observations)
             else:
                 observations[row] = 0
 
@@ -193,6 +196,11 @@ class PettingZooEnv(CountedEnv):
 
     def _which(self, index: int) -> str:
         return f"instance {self._first_index + index} of '{self.spec.name}'"
+
+
+def _own(action: Any) -> Any:
+    """Returns an action that an environment may change."""
+    return action.copy() if isinstance(action, np.ndarray) else action
 
 
 _KNOWN: dict[str, EnvSpec] = {}
@@ -255,7 +263,7 @@ def _make(name: str, kwargs: Mapping[str, Any], args: Mapping[str, Any]) -> Any:
     factory, takes = _factory(name)
     arguments.check(args, takes, name, ours=_OURS)
     with _telling(name), arguments.refusals(args, takes, name):
-        env = factory(**kwargs)
+        env = factory(**copy.deepcopy(dict(kwargs)))  # an environment may change its lists and tables
     if type(env).__module__.startswith("pettingzoo."):
         from .pettingzoo_cycle import quicken_
 

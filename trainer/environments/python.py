@@ -7,6 +7,7 @@ run.
 """
 
 import contextlib
+import copy
 import json
 import math
 import operator
@@ -64,7 +65,9 @@ class PythonEnv(CountedEnv):
         arguments.check(args, factory, name, ours=_GIVEN)
         try:
             with arguments.refusals(args, factory, name):
-                self._envs = factory(num_envs, seed=seed, frame_skip=frame_skip, first_index=first_index, **args)
+                self._envs = factory(
+                    num_envs, seed=seed, frame_skip=frame_skip, first_index=first_index, **copy.deepcopy(dict(args))
+                )
         except (TrainerError, MemoryError):
             raise
         except RAISED as error:  # the user's code may raise anything
@@ -93,6 +96,8 @@ class PythonEnv(CountedEnv):
     def _reset(self, seed: int, observations: npt.NDArray[Any]) -> None:
         with self._calling("reset"):
             returned = self._envs.reset(seed, observations)
+            if hasattr(self._envs, "drain_episodes"):
+                self._envs.drain_episodes()  # those before are not of this training: see `EpisodeCounter`
         self._require_written("reset", returned, (observations,))
         check_observations(observations, self._who)
         if (self.playing is not None) != self._idles:  # the trainer has looked already whether there are idle rows

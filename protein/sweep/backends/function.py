@@ -124,7 +124,7 @@ class Report:
         if not goes_back:  # as where each epoch counts anew: the curve would say nothing of how far the trial is
             self.last = point
         points = () if goes_back else (point,)
-        cost = None if self._reported_seconds is not None else point.elapsed_seconds
+        cost = None if points and self._reported_seconds is not None else point.elapsed_seconds
         self._add(TrialProgress(trial=self._trial, measurements=points, cost_seconds=cost))
         if self._max_seconds is not None and point.elapsed_seconds >= self._max_seconds:
             self.end(self._at_limit, self._at_limit.text)

@@ -278,7 +278,7 @@ class FunctionRecord:
                 self._finished, self._interrupted = event.finished, event.interrupted
                 self._backend.ended(event)
             else:
-                self._reports_costs = event.cost_seconds is None
+                self._reports_costs |= event.cost_seconds is None
                 self._backend.costs_are_reported |= self._reports_costs
                 for point in event.measurements:
                     self.last, self._last_at = point, told_at

@@ -25,7 +25,7 @@ import psutil
 
 from protein.errors import TrialFailed, UsageError
 from protein.ports import Backend, Finished, Job, TrialProgress
-from protein.sweep import calibration, speed
+from protein.sweep import calibration, gpus, speed
 from protein.sweep.backends.events import joined
 from protein.sweep.copies import Copier, Copies
 from protein.types import Artifact, Machine, Resources, Trial, TrialEnd
@@ -151,10 +151,15 @@ class Slot:
         self._scratch: Path | None = None  # this slot's own folder, where artifacts are copied
         self._copier: Copier | None = None  # of the running trial
         self._notes: list[str] = []
+        self._told_of_memory = False
 
     def start(self, job: Job) -> None:
         """Starts a trial; the one before must have finished."""
         job = dataclasses.replace(job, resources=self._resources(job))
+        if job.resources.max_gpu_memory_bytes is not None and not gpus.can_measure() and not self._told_of_memory:
+            self._told_of_memory = True
+            node = platform.node()
+            self._notes.append(f"{node}: GPU memory cannot be measured (NVML), so --max-trial-gpu-memory is not kept")
         self._backend.start(job if self._copies is None else self._brought_here(job, self._copies))
 
     def stop(self, trial: Trial, end: TrialEnd, reason: str) -> None:

@@ -55,6 +55,9 @@ class _Worker:
 
     def run(self) -> None:
         setup = self._setup()
+        if any(isinstance(message, Close) for message in self._early):  # before it is measured how fast the node is
+            self._outbox.close()
+            return
         slot = Slot(setup.slot)
         threading.Thread(target=self._say_alive, daemon=True).start()
         try:

@@ -246,7 +246,7 @@ def _register_once() -> None:
 
 
 def _close_all() -> None:
-    for server in _started:
+    for server in _started[:]:  # each takes itself off the list
         with contextlib.suppress(KeyboardInterrupt):  # a second Ctrl-C: the server ends, too, and is not waited for
             server.close()
 

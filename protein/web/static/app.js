@@ -58,9 +58,17 @@ bind("?", "show these keys", showHelp);
 bind("d", "dark or light", () => setTheme(theme() === "dark" ? "light" : "dark"));
 bind("w", "choose sweeps", () => picker.open());
 const picker = sweepPicker(document.getElementById("picker"), {
-  chosen: () => state.sweeps, choose: (names) => state.set({ sweep: names, sel: "" }, { replace: false }),
+  chosen: () => state.sweeps, choose: chooseSweeps,
 });
 start();
+
+/** Shows other sweeps, without what the address says of the earlier ones alone: a column, a metric, a trial. */
+function chooseSweeps(names) {
+  if (state.page === "trial" && !names.includes(state.path[0])) return state.go("table", { sweep: names, sel: "" });
+  const gone = state.sweeps.every((name) => names.includes(name)) ? {} : { metric: "", at: "", of: "", zoom: "" };
+  for (const key of ["sort", "group"]) if (gone.metric === "" && /(params|metrics)\./.test(state.get(key))) gone[key] = "";
+  return state.set({ sweep: names, sel: "", ...gone }, { replace: false });
+}
 
 async function start() {
   fill(main, stateOf("loading", "Loading the sweeps"));

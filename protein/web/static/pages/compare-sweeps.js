@@ -18,6 +18,8 @@ const FETCHED = ["group", "side", "reference"];
 export async function compareSweeps(root, tools, context) {
   const { api, state, signal } = context;
   let found = null;
+  let drawn = null; // aborted when other charts replace these
+  let shownTabs = null; // what the tools offer now
   const plots = {};
   const grouped = () => state.get("group") !== "0";
   const env = () => (found.environments.some((one) => one.name === state.get("env")) ? state.get("env") : found.environments.length > 1 ? "" : found.environments[0].name);
@@ -39,6 +41,7 @@ export async function compareSweeps(root, tools, context) {
       const { problem } = found;
       found = null;
       fill(tools, group.root, sides.root);
+      shownTabs = null;
       fill(root, stateOf("empty", "These sweeps cannot be compared yet.", sentence(problem)));
       return;
     }
@@ -60,9 +63,12 @@ export async function compareSweeps(root, tools, context) {
     const theme = colors();
     const color = new Map(found.sides.map((one, i) => [one.label, theme.series[i % theme.series.length]]));
     const here = env();
+    const tabsOf = [here, ...found.environments.map((one) => one.name)].join("\n");
     const tabs = found.environments.length > 1
       ? segments("Environment", [["", "all, normalised"], ...found.environments.map((one) => [one.name, one.name])], here, (value) => state.set({ env: value })).root : null;
-    fill(tools, group.root, sides.root, tabs);
+    // Not at each update: somebody may be typing there.
+    if (!tools.contains(sides.root) || tabsOf !== shownTabs) fill(tools, group.root, sides.root, tabs);
+    shownTabs = tabsOf;
     const chart1 = h("div", {});
     const chart2 = h("div", {});
     fill(root, headline(color), figures(color, here),
@@ -71,7 +77,9 @@ export async function compareSweeps(root, tools, context) {
         here ? card(`Front, ${here}`, chart2) : null),
       legend(color),
       found.notes.length ? h("ul", { class: "notes" }, found.notes.map((text) => h("li", { text: sentence(text) }))) : null);
-    const shared = { height: 320, signal };
+    drawn?.abort(); // the charts that are replaced
+    drawn = new AbortController();
+    const shared = { height: 320, signal: AbortSignal.any([signal, drawn.signal]) };
     plots.best = await lines(chart1, here
       ? { ...shared, name: `best so far in ${here}`, series: bands(color, (one) => one.best[here]), x: { label: "training spent", format: clock, incrs: TIME_STEPS }, y: { label: "best score", format: tick } }
       : { ...shared, name: "best so far, normalised", series: bands(color, (one) => one.overall), x: { label: "share of the common budget", format: (x) => percent(x) }, y: { label: "normalised score", format: tick } });

@@ -14,15 +14,25 @@ export async function render(root, context) {
   root.append(h("h1", { class: "visually-hidden", text: "Compare" }), h("div", { class: "toolbar" }, tabs.root, tools), room);
   let shown = "";
   let part = null;
+  let leaving = null; // aborted when its part is left: late answers must not draw over the other one
   await show();
 
   async function show() {
     tabs.set(view());
     if (shown !== view()) {
       shown = view();
+      leaving?.abort();
+      leaving = new AbortController();
+      part = null;
       fill(room);
       fill(tools);
-      part = await (shown === "trials" ? compareTrials : compareSweeps)(room, tools, context);
+      const signal = AbortSignal.any([context.signal, leaving.signal]);
+      try {
+        const made = await (shown === "trials" ? compareTrials : compareSweeps)(room, tools, { ...context, signal });
+        if (!signal.aborted) part = made;
+      } catch (error) {
+        if (error.name !== "AbortError" || context.signal.aborted) throw error;
+      }
     }
   }
 

@@ -30,6 +30,7 @@ export async function render(root, context) {
   const chartRoom = h("div", { class: "front-chart" });
   const side = h("aside", { class: "front-side", "aria-label": "Best config for a limit of cost" });
   const steps = h("div", { class: "front-steps" });
+  const limitCard = underCard();
   root.append(h("h1", { class: "visually-hidden", text: "Front" }), h("div", { class: "front-page" }, h("div", { class: "stack" }, chartRoom, steps), side));
 
   await load();
@@ -237,25 +238,36 @@ export async function render(root, context) {
     const at = limit === null ? 1 : Math.min(1, Math.max(0, (place(limit) - place(low)) / (place(high * 1.001) - place(low) || 1)));
     const picked = points.find((one) => one.sweep.name === state.get("of")) || points.find((one) => one.one) || points[0];
     drawSteps(picked);
-    const focused = document.activeElement?.classList.contains("under-slider");
-    const slider = h("input", { type: "range", class: "under-slider", min: "0", max: "1000", step: "1", value: String(Math.round(1000 * at)),
-      "aria-label": "Most seconds of training", "aria-valuetext": limit === null ? "no limit" : `under ${short(limit)}`,
-      oninput: (event) => {
-        const share = Number(event.target.value) / 1000;
-        const wanted = duration(place(low) + share * (place(high * 1.001) - place(low)));
-        state.set({ under: share >= 1 ? "" : Number(wanted.toPrecision(3)) });
-      } });
-    fill(side, h("section", { class: "card under" },
-      h("div", { class: "under-head" }, h("h2", { text: "Best config under" }), h("output", { class: "under-limit", text: limit === null ? "no limit" : short(limit) })),
-      slider,
-      h("div", { class: "under-ends faint" }, h("span", { text: short(low) }), h("span", { text: short(high) })),
-      points.length > 1 ? chooser(points, picked) : null,
+    if (!side.contains(limitCard.root)) fill(side, limitCard.root);
+    limitCard.range = { low, high };
+    if (!limitCard.held) limitCard.slider.value = String(Math.round(1000 * at));
+    limitCard.slider.setAttribute("aria-valuetext", limit === null ? "no limit" : `under ${short(limit)}`);
+    limitCard.limit.textContent = limit === null ? "no limit" : short(limit);
+    fill(limitCard.ends, h("span", { text: short(low) }), h("span", { text: short(high) }));
+    fill(limitCard.rest, points.length > 1 ? chooser(points, picked) : null,
       picked.one ? answer(picked) : h("p", { class: "muted", text: picked.front.length
         ? `No config of ${picked.sweep.name} is expected to cost so little. The cheapest takes ${seconds(picked.front[0].cost_seconds)}.`
         : sentence(found.expected.get(picked.sweep.name)?.error || "Its expected front is being computed.") }),
       waiting.length ? h("p", { class: "hint waiting" }, h("span", { class: "spinner small", "aria-hidden": "true" }),
-        "New trials have ended. The expected front is being computed again.") : null));
-    if (focused) side.querySelector(".under-slider").focus();
+        "New trials have ended. The expected front is being computed again.") : null);
+  }
+
+  /** Makes the slider, once: one that is replaced while somebody drags it stops. */
+  function underCard() {
+    const made = { range: null, held: false, limit: h("output", { class: "under-limit" }), ends: h("div", { class: "under-ends faint" }), rest: h("div", { class: "under-rest" }) };
+    made.slider = h("input", { type: "range", class: "under-slider", min: "0", max: "1000", step: "1", "aria-label": "Most seconds of training",
+      onpointerdown: () => { made.held = true; },
+      onpointerup: () => { made.held = false; },
+      onchange: () => { made.held = false; },
+      oninput: (event) => {
+        const { low, high } = made.range;
+        const share = Number(event.target.value) / 1000;
+        const wanted = duration(place(low) + share * (place(high * 1.001) - place(low)));
+        state.set({ under: share >= 1 ? "" : Number(wanted.toPrecision(3)) });
+      } });
+    made.root = h("section", { class: "card under" },
+      h("div", { class: "under-head" }, h("h2", { text: "Best config under" }), made.limit), made.slider, made.ends, made.rest);
+    return made;
   }
 
   /** The expected front of the picked sweep as a table; a click on a row moves the slider there. */

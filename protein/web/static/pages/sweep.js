@@ -224,16 +224,19 @@ export async function render(root, context) {
   async function drawCalibration() {
     const answer = slow.calibration;
     const title = "How good the predictions were";
+    if (!answer.value && charts.calibration) return undefined; // what is shown stays: the server has begun anew
     if (!answer.value) return fill(rooms.calibration, card(title, answer.state === "failed" ? h("p", { class: "muted", text: sentence(answer.error) }) : stateOf("loading", "The predictions are being compared.")));
     const parts = ["score", "cost"].filter((one) => answer.value[one].forecasts.number.length);
     if (!parts.length) return fill(rooms.calibration, card(title, h("p", { class: "muted", text: "Nothing was predicted yet. The first trials are the initial design, which needs no model." })));
     if (!charts.calibration) {
-      charts.calibration = {};
-      const grid = h("div", { class: "calibration" });
-      fill(rooms.calibration, h("section", { class: "chart-card", "aria-label": title }, h("div", { class: "chart-head" }, h("h2", { text: title })), grid));
-      for (const one of parts) {
+      charts.calibration = { grid: h("div", { class: "calibration" }) };
+      fill(rooms.calibration, h("section", { class: "chart-card", "aria-label": title }, h("div", { class: "chart-head" }, h("h2", { text: title })), charts.calibration.grid));
+    }
+    for (const one of parts) {
+      if (!charts.calibration[one]) {
+        charts.calibration[one] = {}; // another answer may come while the chart is made
         const cell = h("div", {}, h("p", { class: "verdict" }));
-        grid.append(cell);
+        charts.calibration.grid.append(cell);
         const made = await chart(cell, { name: `predicted ${one} of ${name}`, option: (theme) => calibrationOption(slow.calibration.value[one], one, theme, describe(one)), signal, height: 250, notMerge: true,
           csv: () => { const all = slow.calibration.value[one].forecasts; return { header: Object.keys(all), rows: all.number.map((_, i) => Object.values(all).map((column) => column[i])) }; } });
         made.instance.on("click", (event) => { if (event.data?.number !== undefined) state.go("trial", {}, [name, String(event.data.number)]); });
@@ -244,7 +247,7 @@ export async function render(root, context) {
     for (const one of parts) {
       const of = answer.value[one];
       const held = charts.calibration[one];
-      if (!held) continue;
+      if (!held?.made) continue;
       held.made.set((theme) => calibrationOption(of, one, theme, describe(one)));
       fill(held.cell.querySelector(".verdict"), sentence(of.verdict));
     }
