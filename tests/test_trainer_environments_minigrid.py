@@ -109,18 +109,24 @@ def test_a_grid_that_somebody_has_flattened_stays_as_it_is() -> None:
     assert spec("gym:MiniGrid-Empty-8x8-v0", {"size": 9, "agent_view_size": 5}).observation_shape == (24, 5, 5)
 
 
-def test_pictures_that_a_wrapper_has_made_stay_as_they_are() -> None:
-    from minigrid.wrappers import RGBImgPartialObsWrapper
+def test_pictures_that_a_wrapper_has_made_are_not_taken_for_codes_of_objects() -> None:
+    from minigrid.wrappers import ImgObsWrapper, RGBImgPartialObsWrapper
 
-    def pictured() -> Any:
-        return RGBImgPartialObsWrapper(gymnasium.make("MiniGrid-Empty-5x5-v0"))
+    wrappers: Any = RGBImgPartialObsWrapper, ImgObsWrapper
 
-    gymnasium.register("Pictured-v0", entry_point=pictured)
+    def pictured(*, wrapped_twice: bool = True) -> Any:
+        env = wrappers[0](gymnasium.make("MiniGrid-Empty-5x5-v0"))
+        return wrappers[1](env) if wrapped_twice else env
+
+    register: Any = gymnasium.register
+    register("Pictured-v0", entry_point=pictured)
     try:
         envs = make("gym:Pictured-v0", 2)
         observations = np.zeros((2, envs.spec.observation_size), envs.spec.observation_dtype)
         envs.reset(0, observations)
         envs.close()
+        with pytest.raises(ConfigError, match="its observations have no fixed size: MissionSpace.*; wrap it"):
+            make("gym:Pictured-v0", 2, args={"wrapped_twice": False})
     finally:
         gymnasium.registry.pop("Pictured-v0")
     assert observations.any()

@@ -60,7 +60,8 @@ class Player:
         except BaseException:
             self._envs.close()
             raise
-        self._episodes, self._seed, self._greedy = episodes, seed, greedy
+        self._episodes, self._seed = episodes, seed
+        self._greedy = saved.config.eval.greedy if greedy is None else greedy
         self.scores: list[float] = []
 
     def scenes(self) -> Iterator[Scene]:
