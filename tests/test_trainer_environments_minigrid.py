@@ -125,7 +125,7 @@ def test_pictures_that_a_wrapper_has_made_are_not_taken_for_codes_of_objects() -
         observations = np.zeros((2, envs.spec.observation_size), envs.spec.observation_dtype)
         envs.reset(0, observations)
         envs.close()
-        with pytest.raises(ConfigError, match="its observations have no fixed size: MissionSpace.*; wrap it"):
+        with pytest.raises(ConfigError, match=r"its observations have no fixed size: MissionSpace.*; wrap it"):
             make("gym:Pictured-v0", 2, args={"wrapped_twice": False})
     finally:
         gymnasium.registry.pop("Pictured-v0")
