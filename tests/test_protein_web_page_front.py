@@ -119,6 +119,21 @@ def test_the_slider_gives_the_best_config_for_the_seconds_and_the_command_that_t
     assert "under" not in view.page.url
 
 
+def test_the_slider_can_be_dragged(view: View) -> None:
+    view.open("front?sweep=pong")
+    slider = view.page.get_by_label("Most seconds of training")
+    box = slider.bounding_box()
+    assert box is not None
+    x, y = box["x"] + box["width"] - 8, box["y"] + box["height"] / 2
+    view.page.mouse.move(x, y)
+    view.page.mouse.down()
+    for step in range(1, 11):
+        view.page.mouse.move(x - step * box["width"] / 20, y)
+    view.page.mouse.up()
+    assert 350 < int(slider.input_value()) < 650
+    expect(view.page.locator(".under-limit")).not_to_have_text("no limit")
+
+
 def test_the_table_of_the_expected_front_moves_the_slider(view: View, known_store: str) -> None:
     found = recommended(known_store)
     view.open("front?sweep=pong")

@@ -246,6 +246,28 @@ def test_new_trials_appear_and_a_server_that_comes_back_catches_up(own_store: st
     served.stop()
 
 
+def test_the_keys_stay_on_their_trial_when_another_one_comes(own_store: str, view_of: ViewOf) -> None:
+    view = view_of(own_store)
+    view.open("table?sweep=pong")
+    expect(rows(view)).to_have_count(7)
+    view.page.keyboard.press("ArrowDown")
+    expect(view.page.locator("tr.focus")).to_have_attribute("data-number", "5")
+    add_run(own_store, of=1, score=17.5, cost_seconds=38.0)
+    expect(rows(view)).to_have_count(8)
+    expect(view.page.locator("tr.focus")).to_have_attribute("data-number", "5")
+    view.page.keyboard.press("Shift+ArrowDown")
+    expect(view.page.get_by_text("2 selected")).to_be_visible()
+    assert "sel=pong:4-5" in view.page.url
+
+
+def test_a_sort_that_another_sweep_does_not_know_is_dropped_with_its_sweep(view: View) -> None:
+    view.open("table?sweep=pong&sort=params.train.learning_rate")
+    view.page.locator(".picker-button").click()
+    view.page.locator("button.menu-item", has_text="loss").click()
+    expect(view.page.get_by_text("40 trials", exact=True)).to_be_visible()
+    assert "learning_rate" not in view.page.url
+
+
 def test_several_sweeps_stand_in_one_table(view: View) -> None:
     view.open("table?sweep=pong")
     view.page.get_by_role("button", name="pong").click()

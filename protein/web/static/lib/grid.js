@@ -55,12 +55,27 @@ export class Grid {
     await Promise.all([...wanted].map((part) => this.#ask(part, true)));
   }
 
-  /** Asks again for what is in sight, and forgets the rest. */
-  async refresh() {
+  /** Returns where a row of this key is now; -1 where it is not loaded. */
+  place(key) {
+    for (const [part, rows] of this.parts) {
+      const found = rows?.findIndex((row) => row.key === key) ?? -1;
+      if (found >= 0) return part * PART + found;
+    }
+    return -1;
+  }
+
+  /** Asks again for what is in sight, and forgets the rest. The rows in sight stay there; `moved` is called before they are drawn. */
+  async refresh(moved = () => {}) {
+    const { rowHeight } = this.options;
+    const first = Math.ceil(this.room.scrollTop / rowHeight);
+    const key = this.room.scrollTop > 0 ? this.row(first)?.key : undefined;
     const wanted = this.#partsInSight();
     this.generation += 1;
     await Promise.all([...wanted].map((part) => this.#ask(part, true)));
     for (const part of [...this.parts.keys()]) if (!wanted.has(part)) this.parts.delete(part);
+    const now = key === undefined ? -1 : this.place(key);
+    if (now >= 0 && now !== first) this.room.scrollTop += (now - first) * rowHeight;
+    moved();
     this.redraw();
   }
 

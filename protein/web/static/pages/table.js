@@ -28,6 +28,7 @@ export async function render(root, context) {
   let round = 0; // counts what was asked for anew: an answer to an earlier question is not used
   let focus = 0; // the row of the keyboard
   let anchor = 0; // where a selection with shift began
+  let moved = false; // whether somebody has put them there
   let widths = new Map();
   let measured = false; // whether there were rows when the widths were measured
   let places = new Map(); // of shown columns: {column, left, last}
@@ -127,7 +128,13 @@ export async function render(root, context) {
   const refresh = async () => {
     if (!known.columns.length || (grid.room.hidden && !grid.total)) return reset();
     try {
-      await grid.refresh();
+      const [at, from] = [focus, anchor].map((index) => grid.row(index)?.key);
+      // New trials come above: the keys go on with the trials that they were on.
+      await grid.refresh(() => {
+        if (!moved) return;
+        if (at !== undefined && grid.place(at) >= 0) focus = grid.place(at);
+        if (from !== undefined && grid.place(from) >= 0) anchor = grid.place(from);
+      });
       // A first tag, or a first metric, brings its column.
       if (columnsAsked().join("\n") !== shownKeys.join("\n")) return reset({ stay: true });
       if (measure({ keep: true })) {
@@ -283,6 +290,7 @@ export async function render(root, context) {
     if (event.target.closest("a, button")) return;
     if (getSelection().toString() && !event.shiftKey) return; // a text is being marked
     focus = index;
+    moved = true;
     if (event.shiftKey) {
       getSelection().removeAllRanges();
       selectRange(anchor, index);
@@ -336,6 +344,7 @@ export async function render(root, context) {
     if (!grid.total) return;
     const before = focus;
     focus = Math.max(0, Math.min(grid.total - 1, focus + by));
+    moved = true;
     if (extend) { selectRange(anchor, focus); } else if (before !== focus) anchor = focus;
     grid.show(focus);
     grid.redraw();
