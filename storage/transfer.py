@@ -22,7 +22,6 @@ from protein.types import TrialState
 from . import rows
 from .tables import AnnotationRow, ArtifactRow, MeasurementRow, SweepRow, TrialRow
 
-COPIED = "copied before its end"  # how a sweep has ended that was running, or was killed
 BATCH = 200  # trials that are read or written at once
 
 
@@ -199,8 +198,6 @@ def _insert_sweep(session: Session, sweep: StoredSweep, shown: str) -> int:
             f"sweep '{values['name']}' exists already in {shown}, so nothing was stored; give another name, or rename"
             " that one with protein rename"
         )
-    if sweep.num_trials and not values["ended"]:  # the process that runs the original does not run this one
-        values["ended"] = COPIED
     return int(session.execute(insert(SweepRow).values(**values).returning(SweepRow.id)).scalar_one())
 
 

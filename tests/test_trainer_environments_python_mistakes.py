@@ -152,8 +152,8 @@ def test_what_other_methods_of_a_python_environment_get_wrong_is_one_line(
     monkeypatch.delitem(sys.modules, "failing_example", raising=False)
     envs: Any = make("python:failing_example:Failing", 2)
     observations = np.zeros((2, 1), np.float32)
-    envs.reset(1, observations)
     with pytest.raises(TrainerError, match=message):
+        envs.reset(1, observations)  # which drains earlier episodes, too
         if "render" in method:
             envs.render()
         elif "drain" in method:

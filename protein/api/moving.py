@@ -10,7 +10,7 @@ from protein.api import stores, sweep_files
 from protein.api.definition import check_name
 from protein.errors import StoreError, UsageError
 from protein.storage.transfer import Item, StoredSweep
-from protein.sweep.alive import resting_owner
+from protein.sweep.alive import Life, alive, resting_owner
 from protein.sweep.lease import dead_owners
 from protein.types import Machine, Request, SweepRecord
 
@@ -86,7 +86,12 @@ def import_file(store: "WholeStore", path: Path, *, name: str | None, progress: 
     counter = _Counter(progress)
     items = counter.counted(_checked(sweep_files.read(path), path, name))
     store.write_sweeps(items, lambda done, of: None)
-    return counter.moved()
+    moved = counter.moved()
+    for one in moved:
+        copy = store.find_sweep(one.name)
+        if copy is not None and alive(store, copy).life is Life.RUNS:  # the process that runs the original
+            store.set_ended(copy.id, "copied before its end")
+    return moved
 
 
 def _checked(items: Iterable[Item], path: Path, name: str | None) -> Iterator[Item]:

@@ -74,14 +74,14 @@ class StopWhen:
             space: what is searched.
             history: the finished trials; scores are to be maximised.
         """
-        scores = {one.score for one in history if one.state is TrialState.COMPLETE and not one.excluded}
-        if len(scores) < 2 and self.highest not in scores:  # as of a task whose short runs earn nothing
-            return None
         try:
             found = outlook(space, history, self.highest)
         except (ValueError, ArithmeticError, np.linalg.LinAlgError):  # the search goes on without models, too
             return None
         if found is None or not self.holds(found):
+            return None
+        scores = {one.score for one in history if one.state is TrialState.COMPLETE and not one.excluded}
+        if len(scores) == 1 and self.highest not in scores:  # as of a task whose short runs earn nothing
             return None
         expected = found.best(self.seconds).expected
         return (

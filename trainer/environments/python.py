@@ -96,8 +96,9 @@ class PythonEnv(CountedEnv):
     def _reset(self, seed: int, observations: npt.NDArray[Any]) -> None:
         with self._calling("reset"):
             returned = self._envs.reset(seed, observations)
-            if hasattr(self._envs, "drain_episodes"):
-                self._envs.drain_episodes()  # those before are not of this training: see `EpisodeCounter`
+        if hasattr(self._envs, "drain_episodes"):  # those before are not of this training: see `EpisodeCounter`
+            with self._calling("drain_episodes"):
+                self._envs.drain_episodes()
         self._require_written("reset", returned, (observations,))
         check_observations(observations, self._who)
         if (self.playing is not None) != self._idles:  # the trainer has looked already whether there are idle rows

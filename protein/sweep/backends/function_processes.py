@@ -262,6 +262,7 @@ class FunctionRecord:
         self.last: Measurement | None = None
         self.last_score: float | None = None
         self._last_at = 0.0  # when the process told that
+        self._ended_at = 0.0  # when the function had ended, by its own word
 
     def take(self, data: bytes) -> None:
         self._buffer += data
@@ -276,6 +277,7 @@ class FunctionRecord:
                 self._began = told_at
             elif isinstance(event, Ended):
                 self._finished, self._interrupted = event.finished, event.interrupted
+                self._ended_at = told_at
                 self._backend.ended(event)
             else:
                 self._reports_costs |= event.cost_seconds is None
@@ -297,7 +299,7 @@ class FunctionRecord:
         """Returns what the function has made of the trial, unless the sweep has ended it, or its process has died."""
         if self._finished is not None:
             own = self._finished.outcome
-            if own.end is TrialEnd.USER_ERROR and trial.requested_end is not None:
+            if own.end is TrialEnd.USER_ERROR and self._ended_at >= trial.requested_at:
                 # A program that the function runs was told to end, too, and the function took that for an error.
                 return self._ended(trial, own.cost_seconds, own.steps)
             if own.end is not TrialEnd.INTERRUPTED or self._interrupted or self._finished.error is not None:

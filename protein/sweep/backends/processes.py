@@ -11,6 +11,7 @@ trial was stopped, or in which the sweep itself did not look, counts towards no 
 
 import contextlib
 import dataclasses
+import math
 import os
 import selectors
 import signal
@@ -84,6 +85,7 @@ class TrialOfProcess:
         self.usage = Meter(process.pid)  # from its first sign, when training begins, to the last point of its curve
         self.cost = ToldCost()
         self.requested_end: tuple[TrialEnd, str] | None = None
+        self.requested_at = math.inf  # when, on the monotonic clock
         self.kill_at: float | None = None
         self.closed_at: float | None = None  # when its output ended
         self._excused_seconds = 0.0  # of wall clock that count towards no limit
@@ -141,8 +143,8 @@ class TrialOfProcess:
         self.last_sign += seconds
 
     def terminate(self, end: TrialEnd, reason: str) -> None:
-        self.requested_end = (end, reason)
-        self.kill_at = time.monotonic() + GRACE_SECONDS
+        self.requested_end, self.requested_at = (end, reason), time.monotonic()
+        self.kill_at = self.requested_at + GRACE_SECONDS
         self.process.send(signal.SIGTERM)
         if self._is_stopped():
             self.process.send(signal.SIGCONT)  # so that it ends in order, too
@@ -292,7 +294,8 @@ class ProcessBackend:
             self._check(trial, seconds)
         if trial.requested_end is not None:
             return
-        cost, cap = trial.record.wall_cost(now), max_seconds(limits.config)
+        cost = trial.record.wall_cost(now)
+        cap = None if cost is None else max_seconds(limits.config)
         if cost is not None and cap is not None and cost >= cap:  # a report would have ended it
             trial.terminate(limits.at_limit, limits.at_limit.text)
         elif limits.max_seconds is not None and trial.run_seconds(now) > limits.max_seconds:
