@@ -77,7 +77,7 @@ export async function scatterCard(context, tools, room) {
   function axis(one) {
     const of = column(one.key) || { key: one.key, title: one.key };
     const name = title(of);
-    const text = (value) => (of.kind === "time" ? time(value).slice(5, 16).replace(" ", "\n") : /_seconds$/.test(one.key) ? clock(value) : tick(Number(value.toPrecision(4))));
+    const text = (value) => (of.kind === "time" ? (one.high - one.low < 86400 ? time(value).slice(11) : time(value).slice(5, 16)) : /_seconds$/.test(one.key) ? clock(value) : tick(Number(value.toPrecision(4))));
     if (one.scale === "choices") return { type: "category", name, data: one.choices.map((value) => String(param(value))), splitLine: { show: false } };
     const log = one.scale === "log";
     const room = log ? 1 : (one.high - one.low || 1) * 0.03;
