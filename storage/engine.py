@@ -298,7 +298,7 @@ def _require_file(path: str, connection: Connection) -> None:
 def _identity(path: str) -> tuple[int, int] | None:
     """Returns which file lies at a path; None: there is none."""
     try:
-        found = os.stat(path)  # noqa: PTH116
+        found = Path(path).stat()
     except OSError:
         return None
     return found.st_dev, found.st_ino

@@ -281,41 +281,32 @@ VALUES = st.one_of(
 )
 
 
-def test_a_text_for_nothing_is_a_choice_as_in_optuna() -> None:
-    values = ["None", "l1", "l2"] * 4
+def imported_texts(name: str, texts: list[str]) -> Imported:
+    """Runs that differ in a parameter, as a tool's table tells it, and in one more."""
     runs = [
         ImportedRun(
             key=str(i),
-            params=parameters({"penalty": text_value(value), "C": text_value(str(i))}),
-            end=TrialEnd.COMPLETE,
-            score=1.0,
-            cost_seconds=1.0,
-        )
-        for i, value in enumerate(values)
-    ]
-    imported = Imported(
-        tool="t", where="w", identity="", experiment="e", env="e", score="s", direction=Direction.MAXIMIZE, runs=runs
-    )
-    assert Categorical("penalty", ("None", "l1", "l2")) in infer(imported).parameters
-    assert (text_value(""), text_value("null")) == (None, "None")
-
-
-def test_a_number_that_a_few_runs_do_not_have_is_a_number() -> None:
-    texts = ["None" if i % 20 == 3 else str(10.0 ** (-4 + i / 15)) for i in range(40)]
-    runs = [
-        ImportedRun(
-            key=str(i),
-            params=parameters({"lr": text_value(text), "i": i}),
+            params=parameters({name: text_value(text), "i": i}),
             end=TrialEnd.COMPLETE,
             score=1.0,
             cost_seconds=1.0,
         )
         for i, text in enumerate(texts)
     ]
-    imported = Imported(
+    return Imported(
         tool="t", where="w", identity="", experiment="e", env="e", score="s", direction=Direction.MAXIMIZE, runs=runs
     )
-    lr = infer(imported).parameter("lr")
+
+
+def test_a_text_for_nothing_is_a_choice_as_in_optuna() -> None:
+    found = infer(imported_texts("penalty", ["None", "l1", "l2"] * 4))
+    assert Categorical("penalty", ("None", "l1", "l2")) in found.parameters
+    assert (text_value(""), text_value("null")) == (None, "None")
+
+
+def test_a_number_that_a_few_runs_do_not_have_is_a_number() -> None:
+    texts = ["None" if i % 20 == 3 else str(10.0 ** (-4 + i / 15)) for i in range(40)]
+    lr = infer(imported_texts("lr", texts)).parameter("lr")
     assert isinstance(lr, Float) and lr.scale == "log"
 
 

@@ -50,8 +50,12 @@ def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return slurm_worker._Worker(folder)
 
 
+def no_backend() -> Any:
+    raise AssertionError("the slot of these tests has none")
+
+
 def setup(tmp_path: Path) -> Setup:
-    return Setup(slot=SlotSettings(make_backend=dict, artifacts=tmp_path, probe=""), cores=1)  # type: ignore[arg-type]
+    return Setup(slot=SlotSettings(make_backend=no_backend, artifacts=tmp_path, probe=""), cores=1)
 
 
 def test_a_worker_that_is_told_to_end_before_it_began_ends(

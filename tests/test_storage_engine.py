@@ -367,7 +367,8 @@ def test_a_file_that_was_replaced_is_not_written_to(tmp_path: Path) -> None:
 def test_a_server_that_vanishes_is_noticed(postgresql_server: str) -> None:
     made = engine.create_engine(engine.parse_url(f"{postgresql_server}/postgres"))
     with made.connect() as connection:
-        found = connection.connection.driver_connection.info.get_parameters()  # type: ignore[union-attr]
+        driver: Any = connection.connection.driver_connection
+        found = driver.info.get_parameters()
     made.dispose()
     assert {name: int(found[name]) for name in engine.KEEPALIVES} == engine.KEEPALIVES
 

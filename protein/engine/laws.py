@@ -173,8 +173,8 @@ class Laws:
         """Returns the config to try at a cost, which may be far above the largest trial's.
 
         Raises:
-            UsageError: the cost is not a number of seconds, or below `cheapest_seconds`; or no config of so many steps
-                satisfies the constraints.
+            UsageError: the cost is not a number of seconds, or it is below `cheapest_seconds`. Or no config with so
+                many steps satisfies the constraints.
         """
         values, seconds, index = self.values(seconds), float(seconds), self.space.cost_index
         assert index is not None
