@@ -116,7 +116,7 @@ def test_at_the_time_what_runs_is_stopped_and_waits(tmp_path: Path, monkeypatch:
         def now(zone: Any = None) -> datetime:
             return clock[0]
 
-    monkeypatch.setattr("protein.sweep.loop.datetime", Clock)
+    monkeypatch.setattr("protein.sweep.until.datetime", Clock)
     end = clock[0] + timedelta(hours=1)
 
     def set_clock(store: Store, status: SweepStatus) -> None:

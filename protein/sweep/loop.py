@@ -21,18 +21,15 @@ What else holds trials back: too little disk or memory (`protein.sweep.watching`
 (`protein.sweep.trouble`), and the time at which the user wants the machine back (`LoopSettings.until`).
 """
 
-import dataclasses
 import shlex
 import threading
 import time
-from datetime import UTC, datetime
 
 from protein.engine.budget import limit_reached, why_nothing
-from protein.engine.pareto import MIN_COST_SECONDS
 from protein.errors import ProteinError, TrialLost
 from protein.ports import Backend, Designer, Finished, Listener, Store, SweepStatus, TrialProgress
 from protein.space import Space
-from protein.sweep import costs, hooks, until
+from protein.sweep import costs, hooks
 from protein.sweep.devices import Slots
 from protein.sweep.ending import Ending
 from protein.sweep.job import trial_seed
@@ -42,6 +39,7 @@ from protein.sweep.minimum_budget import require_a_complete_trial
 from protein.sweep.spending import left
 from protein.sweep.trials import SweepTrials
 from protein.sweep.trouble import Failures, Preemptions, fatal, in_words
+from protein.sweep.until import Deadline
 from protein.sweep.watching import Watch
 from protein.types import Budget, Request, SweepRecord, TrialEnd, TrialRecord
 
@@ -124,7 +122,7 @@ class _Loop:
         self._failed: str | None = None  # what the failures or preemptions in a row have in common
         self._enough: str | None = None  # why too little gain is expected to go on
         self._asked_after = -1  # how many trials had finished when that was last asked
-        self._too_late: str | None = None  # why nothing starts before the time at which all is to end
+        self._deadline = Deadline(settings.until, settings.speed or 1.0)
         self._no_more_trials: BaseException | None = None  # why it makes no sense to start another one
         self._mistake = False  # that is because of how the program is written, so those that run are in vain
         self._exhausted = False  # nothing fits the budget now; it may fit later, when running trials have ended
@@ -154,7 +152,7 @@ class _Loop:
             self._follow_requests()
             self._watch_machine()
             self._start_what_may()
-            if self._stop.is_set() or self._time_is_up() or self._mistake:
+            if self._stop.is_set() or self._deadline.has_passed() or self._mistake:
                 for trial in self._trials.running.values():
                     self._backend.stop(trial, TrialEnd.INTERRUPTED, TrialEnd.INTERRUPTED.text)
             if not self._trials.running:
@@ -176,10 +174,10 @@ class _Loop:
         if self._no_more_trials is not None:
             raise self._no_more_trials
         self._ended = self._why_ended()
-        if self._exhausted and self._too_late is None:
+        if self._exhausted and self._deadline.reason is None:
             require_a_complete_trial(
                 self._trials.sweep,
-                list(self._trials.records.values()),
+                self._all_trials(),
                 self._settings.max_cost_seconds,
                 self._settings.max_trial_seconds,
             )
@@ -256,13 +254,7 @@ class _Loop:
     def _is_over(self) -> bool:
         """Whether no trial is started any more, not even one that waits."""
         over = self._stop.is_set() or self._no_more_trials is not None or self._failed is not None
-        return over or self._time_is_up()
-
-    def _time_is_up(self) -> bool:
-        if self._settings.until is None or datetime.now(UTC) < self._settings.until:
-            return False
-        self._too_late = f"it is {self._settings.until.astimezone():%H:%M}, as --until says"
-        return True
+        return over or self._deadline.has_passed()
 
     def _num_free(self) -> int:
         """Returns how many trials can start now."""
@@ -286,7 +278,8 @@ class _Loop:
         """Takes up a trial that waits. Returns False when none fits the budget and the time, or none waits."""
         for number in self._trials.waiting:
             trial = self._trials.records[number]
-            if not self._ends_in_time(trial, None if (cost := trial.predicted_cost_seconds) is None else cost.value):
+            expected = None if (cost := trial.predicted_cost_seconds) is None else cost.value
+            if not self._deadline.allows(trial, expected, self._all_trials()):
                 continue
             if (record := self._launcher.take_up(trial, self._budget(without=number), self._listener.log)) is not None:
                 if record.state.finished:
@@ -298,22 +291,6 @@ class _Loop:
                 return True
         return False
 
-    def _ends_in_time(self, trial: TrialRecord | None, predicted_seconds: float | None) -> bool:
-        moment = self._settings.until
-        if moment is None:
-            return True
-        trials, speed = list(self._trials.records.values()), self._settings.speed or 1.0
-        expected = until.expected_seconds(trial, predicted_seconds, trials, speed)
-        if (moment - datetime.now(UTC)).total_seconds() >= expected:
-            return True
-        self._say_too_late()
-        return False
-
-    def _say_too_late(self) -> None:
-        assert self._settings.until is not None
-        moment = self._settings.until.astimezone()
-        self._too_late = f"no further trial is expected to end by {moment:%H:%M}, as --until says"
-
     def _is_enough(self) -> bool:
         """Whether `stop_when` holds. That is asked once after each finished trial, and when the sweep is resumed."""
         finished = sum(trial.state.finished for trial in self._trials.records.values())
@@ -323,6 +300,9 @@ class _Loop:
             self._enough = self._settings.stop_when.reason(space, self._trials.history())
             self._designer_seconds += time.monotonic() - began
         return self._enough is not None
+
+    def _all_trials(self) -> list[TrialRecord]:
+        return list(self._trials.records.values())
 
     def _remaining_trials(self) -> int | None:
         """Returns how many trials may still be started; None: any number."""
@@ -337,8 +317,8 @@ class _Loop:
             return "stopped from outside" if self._stopped_from_outside else "interrupted"
         if self._enough is not None:
             return self._enough
-        if self._too_late is not None:
-            return self._too_late
+        if self._deadline.reason is not None:
+            return self._deadline.reason
         if not self._exhausted:
             assert self._settings.max_trials is not None
             return limit_reached(self._settings.max_trials)
@@ -348,14 +328,14 @@ class _Loop:
     def _start_next(self) -> bool:
         """Suggests, stores and starts one trial. Returns False when nothing fits the budget or should start now."""
         if not self._trials.waiting:  # else that may be why one of these is not taken up
-            self._too_late = None
+            self._deadline.reason = None
         budget = self._budget()
         if budget.spent:
             return False
         suggest_seed, train_seed = trial_seed(self._trials.sweep.spec.seed, self._trials.next_number)
         began = time.monotonic()
         history = self._trials.history(can_continue=self._settings.can_continue)
-        in_time = self._in_time(budget)
+        in_time = self._deadline.shorten(budget, self._all_trials())
         suggestion = self._designer.suggest(history, self._trials.running_params(), in_time, suggest_seed)
         suggest_seconds = time.monotonic() - began
         self._designer_seconds += suggest_seconds
@@ -363,29 +343,18 @@ class _Loop:
             # Where nothing would be tried with more time either, the time is not the reason.
             running = self._trials.running_params()
             if in_time != budget and self._designer.suggest(history, running, budget, suggest_seed) is not None:
-                self._say_too_late()
+                self._deadline.hold_back()
             return False
         if self._launcher.has_lost_its_files(suggestion):
             lost = f"trial {suggestion.continues} has lost its files while it was chosen to go on"
             self._listener.log(f"{lost}: something else is tried")
             return self._start_next()  # what is left cannot be chosen again
         expected = suggestion.predicted_cost_seconds
-        if expected is not None and not self._ends_in_time(None, expected.value):
+        if expected is not None and not self._deadline.allows(None, expected.value, self._all_trials()):
             return False
         trial = self._launcher.start(suggestion, budget, seed=train_seed, suggest_seconds=suggest_seconds)
         self._listener.started(trial)
         return True
-
-    def _in_time(self, budget: Budget) -> Budget:
-        """Returns the budget of a new trial that is to end before the moment at which the sweep ends."""
-        if self._settings.until is None:
-            return budget
-        left_seconds = (self._settings.until - datetime.now(UTC)).total_seconds()
-        trials, speed = list(self._trials.records.values()), self._settings.speed or 1.0
-        longest = max(until.longest_cost(left_seconds, trials, speed), MIN_COST_SECONDS)
-        if longest >= budget.next_trial_seconds:
-            return budget
-        return dataclasses.replace(budget, max_trial_seconds=longest)
 
     def _budget(self, *, without: int | None = None) -> Budget:
         """Returns what the next trial may cost, or the one that waits `without` whose own cost this is."""
@@ -415,7 +384,7 @@ class _Loop:
         if self._preemptions.too_many:
             self._failed = self._preemptions.explanation()
         self._launcher.forget(number)
-        if (error := fatal(event, self._trials.sweep.spec, list(self._trials.records.values()))) is not None:
+        if (error := fatal(event, self._trials.sweep.spec, self._all_trials())) is not None:
             self._no_more_trials = self._no_more_trials or error
             self._mistake = self._mistake or outcome.end is not TrialEnd.DISK
         if outcome.end is TrialEnd.INTERRUPTED and self._trials.can_wait and number not in self._trials.cancelled:
@@ -428,4 +397,4 @@ class _Loop:
         self._failures.add(trial)
         self._listener.finished(trial, self.status())
         if self._failures.too_many and self._no_more_trials is None:
-            self._failed = self._failures.explanation(list(self._trials.records.values()))
+            self._failed = self._failures.explanation(self._all_trials())

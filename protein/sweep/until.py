@@ -1,11 +1,13 @@
-"""Until when a sweep may run: the moment in words, and whether a trial would end before it."""
+"""Until when a sweep may run: the moment in words, and which trials would end before it."""
 
+import dataclasses
 import statistics
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
+from protein.engine.pareto import MIN_COST_SECONDS
 from protein.errors import UsageError
-from protein.types import TrialRecord
+from protein.types import Budget, TrialRecord
 
 
 def parse(text: str, flag: str, now: datetime) -> datetime:
@@ -37,6 +39,53 @@ def parse(text: str, flag: str, now: datetime) -> datetime:
     if moment <= now:
         raise UsageError(f"{flag} {text} has passed: now it is {now:%Y-%m-%dT%H:%M}; {forms}")
     return moment
+
+
+class Deadline:
+    """The moment by which all trials of a sweep are to have ended, and why it holds trials back.
+
+    Args:
+        moment: None: there is none, and nothing is held back.
+        speed: of the machine.
+    """
+
+    def __init__(self, moment: datetime | None, speed: float) -> None:
+        self._moment = moment
+        self._speed = speed
+        self.reason: str | None = None  # why no trial starts, in words; None: the time does not hold any back
+
+    def has_passed(self) -> bool:
+        if self._moment is None or datetime.now(UTC) < self._moment:
+            return False
+        self.reason = f"it is {self._moment.astimezone():%H:%M}, as --until says"
+        return True
+
+    def allows(self, trial: TrialRecord | None, predicted_seconds: float | None, trials: Sequence[TrialRecord]) -> bool:
+        """Returns whether a trial is expected to end in time. Its arguments are those of `expected_seconds`."""
+        if self._moment is None:
+            return True
+        if self._seconds_left(self._moment) >= expected_seconds(trial, predicted_seconds, trials, self._speed):
+            return True
+        self.hold_back()
+        return False
+
+    def shorten(self, budget: Budget, trials: Sequence[TrialRecord]) -> Budget:
+        """Returns the budget of a new trial that is to end in time."""
+        if self._moment is None:
+            return budget
+        longest = max(longest_cost(self._seconds_left(self._moment), trials, self._speed), MIN_COST_SECONDS)
+        return (
+            budget if longest >= budget.next_trial_seconds else dataclasses.replace(budget, max_trial_seconds=longest)
+        )
+
+    def hold_back(self) -> None:
+        """Says that no further trial would end in time."""
+        assert self._moment is not None
+        self.reason = f"no further trial is expected to end by {self._moment.astimezone():%H:%M}, as --until says"
+
+    @staticmethod
+    def _seconds_left(moment: datetime) -> float:
+        return (moment - datetime.now(UTC)).total_seconds()
 
 
 def expected_seconds(
