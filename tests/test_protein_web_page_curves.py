@@ -9,9 +9,10 @@ from patience import wait_until
 from playwright.sync_api import Locator, expect
 from viewing import add_run
 
+from protein.ports import Store
 from protein.storage import open_store
 from protein.sweep.lease import current_owner
-from protein.types import Measurement, Suggestion, SuggestionKind
+from protein.types import Measurement, Suggestion, SuggestionKind, Trial
 
 ViewOf = Callable[..., View]
 
@@ -94,10 +95,10 @@ def series(view: View, index: int) -> dict[str, Any]:
     return {"x": header[1], "y": header[2], "rows": text.splitlines()[1 + index]}
 
 
-def saved(view: View) -> str:
+def saved(view: View, form: str = "CSV") -> str:
     view.page.get_by_role("button", name="Save").first.click()
     with view.page.expect_download() as download:
-        view.page.get_by_role("button", name="CSV").click()
+        view.page.get_by_role("button", name=form).click()
     return download.value.path().read_text()
 
 
@@ -148,15 +149,11 @@ def test_while_no_trial_has_a_score_the_newest_are_shown(view: View) -> None:
     shown(view, 2)
 
 
-def test_a_running_trial_grows_before_the_eyes(view_of: ViewOf, own_store: str) -> None:
-    view = view_of(own_store)
-    view.open("curves?sweep=pong&pick=newest&n=1")
-    shown(view, 1)
-    expect(chips(view).first).to_contain_text("trial 6")
-    store = open_store(own_store)
+def start_trial(store: Store) -> Trial:
+    """Starts a seventh trial of the only sweep, and reports two points of it."""
     [sweep] = store.list_sweeps()
-    params = store.trials(sweep.id)[0].params
-    suggestion = Suggestion(params=params, kind=SuggestionKind.SEARCH, origin="improving the front near 9 s")
+    first = store.trials(sweep.id)[0]
+    suggestion = Suggestion(params=first.params, kind=SuggestionKind.SEARCH, origin="improving the front near 9 s")
     trial = store.start_trial(
         sweep.id,
         suggestion,
@@ -164,16 +161,71 @@ def test_a_running_trial_grows_before_the_eyes(view_of: ViewOf, own_store: str) 
         owner=current_owner(),
         lease_seconds=600.0,
         suggest_seconds=0.1,
-        provenance=store.trials(sweep.id)[0].provenance,
+        provenance=first.provenance,
     )
-    store.add_measurements(
-        trial, [Measurement(steps=10 * i, elapsed_seconds=float(i), score=1.0 * i) for i in (1, 2)], 600
-    )
+    report(store, trial, 1, 2)
+    return trial
+
+
+def report(store: Store, trial: Trial, *tens: int) -> None:
+    points = [Measurement(steps=10 * i, elapsed_seconds=float(i), score=1.0 * i) for i in tens]
+    store.add_measurements(trial, points, 600)
+
+
+def test_a_running_trial_grows_before_the_eyes(view_of: ViewOf, own_store: str) -> None:
+    view = view_of(own_store)
+    view.open("curves?sweep=pong&pick=newest&n=1")
+    shown(view, 1)
+    expect(chips(view).first).to_contain_text("trial 6")
+    store = open_store(own_store)
+    trial = start_trial(store)
     expect(chips(view).first).to_contain_text("trial 7")
     expect(chips(view).first).to_contain_text("running")
-    store.add_measurements(trial, [Measurement(steps=30, elapsed_seconds=3.0, score=3.0)], 600)
+    report(store, trial, 3)
     expect(view.page.locator(".page-curves[data-points='3']")).to_be_visible()
     store.close()
+
+
+def test_a_zoom_stays_while_a_trial_grows(view_of: ViewOf, own_store: str) -> None:
+    store = open_store(own_store)
+    trial = start_trial(store)
+    view = view_of(own_store)
+    view.open("curves?sweep=pong&pick=newest&n=1")
+    expect(view.page.locator(".page-curves[data-points='2']")).to_be_visible()
+    whole = ticks(view)
+
+    drag(view)
+    zoomed = ticks(view)
+    assert zoomed != whole
+    report(store, trial, 3, 4)
+    expect(view.page.locator(".page-curves[data-points='4']")).to_be_visible()
+    assert ticks(view) == zoomed
+    view.page.locator(".u-over").dblclick(position={"x": 40, "y": 20})  # far from the curve
+    assert ticks(view) not in (zoomed, whole)  # two points more than at first
+
+    drag(view)
+    view.page.get_by_label("log y").check()
+    view.page.get_by_label("log y").uncheck()
+    everything = ticks(view)
+    view.page.reload()
+    expect(view.page.locator(".page-curves[data-points='4']")).to_be_visible()
+    assert ticks(view) == everything
+    store.close()
+
+
+def drag(view: View) -> None:
+    """Drags a box over the lower left quarter of the chart."""
+    box = view.page.locator(".u-over").bounding_box()
+    assert box is not None
+    view.page.mouse.move(box["x"] + 0.1 * box["width"], box["y"] + 0.9 * box["height"])
+    view.page.mouse.down()
+    view.page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.5 * box["height"], steps=4)
+    view.page.mouse.up()
+
+
+def ticks(view: View) -> list[str]:
+    """Returns what stands at the axes."""
+    return re.findall(r"<text[^>]*>([^<]*)</text>", saved(view, "SVG"))
 
 
 def test_the_keyboard_changes_axes_and_asks_for_more(view: View) -> None:

@@ -13,7 +13,7 @@
 //   made.highlight(key | null);       // draws one curve above the others
 //   made.menu                         // the "Save" menu: PNG, SVG, CSV
 //
-// Dragging zooms, a double click shows everything again.
+// Dragging zooms, a double click shows everything again. `set` keeps a zoom while the axes say the same.
 
 import { h } from "./dom.js";
 import { csv, saveMenu } from "./export.js";
@@ -48,6 +48,7 @@ export async function lines(root, options) {
   let now = { x: {}, y: {}, height: 380, ...options };
   let plot = null;
   let lit = null; // the key of the highlighted curve
+  let zoom = {}; // by axis: the ends that were dragged
   let pointed = null; // {series, index} at the pointer
   const room = h("div", { class: "chart lines", role: "img", "aria-label": now.name, style: { height: `${now.height}px` } });
   const box = h("div", { class: "tip", hidden: true });
@@ -75,10 +76,18 @@ export async function lines(root, options) {
         facets: [{ scale: "x", auto: true, sorted: 1 }, { scale: "y", auto: true }],
         stroke: one.color, width: one.width ?? 1.4, paths: path, label: one.label,
       }))],
-      hooks: { draw: [drawAbove], setCursor: [follow] },
+      hooks: { draw: [drawAbove], setCursor: [follow], setSelect: [keepZoom] },
     }, [null, ...now.series.map((one) => clean(one, now))], room);
     plot.over.addEventListener("click", () => { if (pointed) now.onClick?.(pointed.series, pointed.index); });
     plot.over.addEventListener("mouseleave", () => point(null));
+    plot.over.addEventListener("dblclick", () => { zoom = {}; });
+    for (const [which, [min, max]] of Object.entries(zoom)) plot.setScale(which, { min, max });
+  }
+
+  function keepZoom(u) {
+    const { left, top, width, height } = u.select; // as wide or as high as the chart: this axis is not zoomed
+    if (width > 0 && width < u.over.clientWidth) zoom.x = [u.posToVal(left, "x"), u.posToVal(left + width, "x")];
+    if (height > 0 && height < u.over.clientHeight) zoom.y = [u.posToVal(top + height, "y"), u.posToVal(top, "y")];
   }
 
   function axis(theme, given, more) {
@@ -211,9 +220,21 @@ export async function lines(root, options) {
   return {
     get plot() { return plot; },
     room, menu,
-    set(changes) { now = { ...now, ...changes }; pointed = null; box.hidden = true; build(); },
+    set(changes) {
+      const before = meaning(now);
+      now = { ...now, ...changes };
+      if (meaning(now) !== before) zoom = {};
+      pointed = null;
+      box.hidden = true;
+      build();
+    },
     highlight(key) { if (lit !== key) { lit = key; plot.redraw(false); } },
   };
+}
+
+/** What the axes say. */
+function meaning({ x, y }) {
+  return JSON.stringify([x.label, x.log, y.label, y.log]);
 }
 
 /** What cannot be drawn, for which a logarithmic axis has no place, becomes a gap. */
