@@ -10,8 +10,11 @@ import sweeping
 from commands import Run
 
 from protein.api.backends import MAX_WORKERS, Place, _resources, elsewhere
+from protein.cli.parse import parse
+from protein.cli.sweep_plan import define, make_place, make_slots_elsewhere
 from protein.errors import UsageError
 from protein.types import Resources
+from protein.view import tables
 
 
 @pytest.mark.parametrize(
@@ -32,6 +35,27 @@ from protein.types import Resources
 def test_flags_that_do_not_go_together_are_one_clear_line(given: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
         Place(**given)
+
+
+@pytest.mark.parametrize(
+    ("backend", "given", "gpus_per_trial", "workers"),
+    [
+        ("ray", "", None, MAX_WORKERS),
+        ("slurm", "", None, 1),
+        ("ray", "workers = 1\ngpus_per_trial = 1", 1, 1),
+        ("slurm", "workers = 1\ngpus_per_trial = 1", 1, 1),
+        ("ray", "workers = 3\ngpus_per_trial = 2", 2, 3),
+    ],
+)
+def test_a_file_may_give_what_is_the_default_of_this_machine(
+    tmp_path: Path, backend: str, given: str, gpus_per_trial: int | None, workers: int
+) -> None:
+    (tmp_path / "own.toml").write_text(f"[sweep]\n{given}\n")
+    command = parse(["sweep", "--env", "pong", "--config", str(tmp_path / "own.toml"), "--backend", backend])
+    settings = define(command, tables.make_console())[1]
+    place = make_place(command.arguments, settings)
+    assert place.gpus_per_trial == gpus_per_trial
+    assert make_slots_elsewhere(place, command.arguments, settings).workers == workers
 
 
 @pytest.mark.parametrize(

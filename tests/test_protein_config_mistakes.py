@@ -78,6 +78,7 @@ MISTAKES = [
     ("[sweep]\nworkers = true", "own.toml: sweep.workers = True must be a whole number"),
     ("[sweep]\nearly_stopping = 1", "own.toml: sweep.early_stopping = 1 must be true or false"),
     ("[sweep]\nworkers = 0", "own.toml: workers = 0 is below the limit of 1; use 1 or more"),
+    ("[sweep]\ngpus_per_trial = -2", "own.toml: gpus_per_trial = -2 is below the limit of 1; use 1 or more"),
     ("[sweep]\nseed = -1", "own.toml: seed = -1 is below the limit of 0; use 0 or more"),
     ("[sweep]\nconstraints = 'a < b'", "own.toml: sweep.constraints = 'a < b' must be a list of texts"),
     ("[sweep]\nconstraints = [1]", "own.toml: sweep.constraints = [1] must be a list of texts"),

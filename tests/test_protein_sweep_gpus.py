@@ -148,7 +148,7 @@ def test_without_nvml_a_machine_without_a_driver_has_no_gpu(
         ("--max-trial-gpu-memory 2GiB", "--max-trial-gpu-memory needs NVML to measure it"),
         ("--gpus 0", "--gpus 0: no GPU has the id 0; this machine has no NVIDIA GPU"),
         ("--trials-per-gpu 2", "--trials-per-gpu 2 needs the GPUs to share out"),
-        ("--gpus-per-trial 0", "--gpus-per-trial 0 is below the limit of 1"),
+        ("--gpus-per-trial 0", "--gpus-per-trial = 0 is below the limit of 1"),
         ("--max-trial-gpu-memory many", "--max-trial-gpu-memory"),
     ],
 )

@@ -153,7 +153,7 @@ def _settings(arguments: SweepArguments, layers: Layers) -> SweepConfig:
     try:
         return dataclasses.replace(layers.sweep, **{key: value for key, value in changes.items() if value is not None})
     except ConfigError as error:
-        raise UsageError(f"--{error}") from error
+        raise UsageError(f"--{error}".replace("_", "-")) from error
 
 
 def _check_limits(arguments: SweepArguments, budget: float | None, cap: float | None) -> None:
@@ -172,7 +172,7 @@ def make_place(arguments: SweepArguments, settings: SweepConfig) -> backends.Pla
         backend=arguments.backend,
         artifacts=arguments.artifacts,
         trial_cores=arguments.trial_cores,
-        gpus_per_trial=_in_file(settings.gpus_per_trial, "gpus_per_trial", arguments.gpus_per_trial),
+        gpus_per_trial=settings.gpus_per_trial,
         resources=arguments.resources,
         slurm_options=arguments.slurm_options,
     )
@@ -187,22 +187,15 @@ def make_slots_elsewhere(place: backends.Place, arguments: SweepArguments, setti
     ):
         if given is not None:
             raise UsageError(f"{flag} is for trials on this machine: leave it out with --backend {place.kind}")
-    workers = _in_file(settings.workers, "workers", arguments.workers)
-    return place.slots(workers, max_gpu_memory_bytes=settings.max_trial_gpu_memory_bytes)
-
-
-def _in_file(setting: int, name: str, flag: int | None) -> int | None:
-    """Returns a setting that a flag or a file gives; None: it has its default, which is that of this machine."""
-    return setting if flag is not None or setting != getattr(SweepConfig(), name) else None
+    return place.slots(settings.workers, max_gpu_memory_bytes=settings.max_trial_gpu_memory_bytes)
 
 
 def make_slots(arguments: SweepArguments, settings: SweepConfig) -> Slots:
     """Returns the places where trials run on this machine. Raises `UsageError` for what this machine does not have."""
-    named = arguments.workers is not None or settings.workers != SweepConfig().workers
     return slots_of_machine(
-        settings.workers if named else None,
+        settings.workers,
         gpus=settings.gpus,
-        gpus_per_trial=settings.gpus_per_trial,
+        gpus_per_trial=1 if settings.gpus_per_trial is None else settings.gpus_per_trial,
         trials_per_gpu=settings.trials_per_gpu,
         max_gpu_memory_bytes=settings.max_trial_gpu_memory_bytes,
         pin_cores=settings.pin_cores,

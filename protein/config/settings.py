@@ -15,7 +15,9 @@ class SweepConfig:
 
     method: str = "protein"
     seed: int = 0
-    workers: int = 1  # trials at the same time
+    workers: int | None = (
+        None  # trials at the same time; None: as many as the GPUs or the cluster have room for, or one
+    )
     early_stopping: bool = True  # stops expensive trials whose learning curve is worse than those of similar trials
     continue_trials: bool = (
         True  # finished trials may go on to more steps, where the schedule of the step size allows it
@@ -25,7 +27,7 @@ class SweepConfig:
     # How the machine is shared out among trials that run at the same time: see `protein.sweep.devices`.
     pin_cores: bool = True
     gpus: str | None = None
-    gpus_per_trial: int = 1
+    gpus_per_trial: int | None = None  # None: one of those that are named here, and none on other machines
     trials_per_gpu: int = 1
     max_trial_gpu_memory_bytes: int | None = None
     cost_parameter: str | None = None  # the parameter that makes a trial cheap or expensive
@@ -34,8 +36,9 @@ class SweepConfig:
     def __post_init__(self) -> None:
         if self.seed < 0:
             raise ConfigError(f"seed = {self.seed} is below the limit of 0; use 0 or more")
-        if self.workers < 1:
-            raise ConfigError(f"workers = {self.workers} is below the limit of 1; use 1 or more")
+        for name, value in (("workers", self.workers), ("gpus_per_trial", self.gpus_per_trial)):
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} = {value} is below the limit of 1; use 1 or more")
 
 
 # key of the section -> (field, what a value must be, type)
