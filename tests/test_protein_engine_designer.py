@@ -176,6 +176,16 @@ def test_an_interrupted_initial_config_comes_again() -> None:
     assert suggest([history[1], cut], (history[0].params,), seed=9).params != history[0].params, "it runs again"
 
 
+@pytest.mark.parametrize("method", ["protein", "random"])
+def test_an_interrupted_initial_config_comes_again_only_if_it_fits(method: str) -> None:
+    cut = Observation(params=START, state=TrialState.FAILED, score=None, cost_seconds=1.0, end=TrialEnd.INTERRUPTED)
+    history = [observe({**START, "lr": 1e-2}), cut]  # 30 s, as the initial config
+    designer = make_designer(method, SPACE, START)
+    for seconds, comes in ((60.0, True), (15.0, False)):
+        found = designer.suggest(history, (), Budget(remaining_seconds=seconds), 0)
+        assert found is not None and (found.params == START) is comes
+
+
 def test_the_shorter_run_that_a_stopped_one_became_may_be_tried() -> None:
     space = Space([Categorical("opt", ("a", "b")), Integer("epochs", 8, 32, scale="pow2")], cost_parameter="epochs")
     history = [

@@ -12,7 +12,7 @@ from protein import Protein
 from protein.errors import UsageError
 from protein.space import Categorical, Float, Integer, Space
 from protein.sweep.methods import make_designer
-from protein.types import Budget, Observation, Params, Suggestion, SuggestionKind, TrialState
+from protein.types import Budget, Observation, Params, Suggestion, SuggestionKind, TrialEnd, TrialState
 
 MIXED = Space(
     [
@@ -144,3 +144,13 @@ def test_what_cannot_be_had_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"needs optuna, which is not installed; run pip install 'protein-sweep\["):
         make_designer("optuna:tpe", FLOATS, None)
+
+
+def test_an_interrupted_initial_config_comes_again_only_if_it_fits() -> None:
+    start = MIXED.default()
+    cut = Observation(params=start, state=TrialState.FAILED, score=None, cost_seconds=1.0, end=TrialEnd.INTERRUPTED)
+    designer = make_designer("optuna:tpe", MIXED, start)
+    history = [done({**start, "lr": 1e-2}, 1.0, 30.0), cut]
+    for seconds, comes in ((60.0, True), (15.0, False)):
+        found = designer.suggest(history, [], Budget(remaining_seconds=seconds), 0)
+        assert found is not None and (found.params == start) is comes

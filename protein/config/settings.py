@@ -15,9 +15,7 @@ class SweepConfig:
 
     method: str = "protein"
     seed: int = 0
-    workers: int | None = (
-        None  # trials at the same time; None: as many as the GPUs or the cluster have room for, or one
-    )
+    workers: int | None = None  # trials at the same time; None: as many as GPUs or cluster have room for, or one
     early_stopping: bool = True  # stops expensive trials whose learning curve is worse than those of similar trials
     continue_trials: bool = (
         True  # finished trials may go on to more steps, where the schedule of the step size allows it

@@ -55,9 +55,12 @@ class RandomDesigner:
             data = History.of(self._space, history, running)
             if budget.spent:
                 return None
-            if self._start is not None and data.begins(self._space, self._start):
-                return Suggestion(params=self._start, kind=SuggestionKind.INITIAL_CONFIG, origin=_INITIAL_CONFIG)
+            start = self._start
+            if start is not None and data.begins(self._space, start):
+                return Suggestion(params=start, kind=SuggestionKind.INITIAL_CONFIG, origin=_INITIAL_CONFIG)
             affordable = AffordableCost.of(self._space, data, budget)
+            if start is not None and data.begins(self._space, start, affordable.fits):
+                return Suggestion(params=start, kind=SuggestionKind.INITIAL_CONFIG, origin=_INITIAL_CONFIG)
             x = _random_point(self._space, data, affordable, self._listed, np.random.default_rng(seed))
             return _suggestion(self._space, x, SuggestionKind.RANDOM, "random", affordable)
 
@@ -138,7 +141,6 @@ class ProteinDesigner:
                 return None
             if data.begins(self._space, self._start):
                 return Suggestion(params=self._start, kind=self._start_kind, origin=self._start_origin)
-            rng = np.random.default_rng(seed)
             affordable = AffordableCost.of(
                 self._space,
                 data,
@@ -147,6 +149,9 @@ class ProteinDesigner:
                 always_running=self._settings.always_running,
                 running_share=self._settings.running_share,
             )
+            if data.begins(self._space, self._start, affordable.fits):
+                return Suggestion(params=self._start, kind=self._start_kind, origin=self._start_origin)
+            rng = np.random.default_rng(seed)
             position = max(data.num_trials - 1, 0)
             # With many workers the design is longer: a model needs trials that have ended, not trials that run.
             few = min(position, data.num_trials - len(data.x_running)) < self._num_initial

@@ -28,7 +28,7 @@ of one run. Each leg of a run may have met other programs for a time of its own 
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -68,7 +68,8 @@ class History:
         x_running: running trials.
         taken: keys of all points that were tried or are running, excluded ones included. Of a trial that was stopped it
             is the one that was asked for: the shorter run that it became was not trained to its end.
-        lost: keys of the points of trials that told nothing, because they were interrupted.
+        lost: keys of the points of trials whose end told nothing about them: interrupted, a mistake in the program, or
+            a full disk.
         num_trials: number of finished and running trials, without those that do not teach.
         spent_seconds: the cost of all finished trials, including those that do not teach.
         slowdown: how many seconds a trial takes, now, for one that it would take without other programs; at least 1.
@@ -173,13 +174,21 @@ class History:
         none |= {"curve_unfinished": self.curve_unfinished[:0], "curve_runs": self.curve_runs[:0]}
         return dataclasses.replace(self, **scored, **none, runs=np.arange(len(keep)))
 
-    def begins(self, space: Space, start: Params) -> bool:
-        """Whether the next trial is that of the initial config: no trial counts yet, or its own one was interrupted.
+    def begins(self, space: Space, start: Params, fits: Callable[[Array], NDArray[np.bool_]] | None = None) -> bool:
+        """Whether the next trial is that of the initial config: no trial counts yet, or its own one told nothing.
 
         Not where somebody has excluded it.
+
+        Args:
+            space: the space.
+            start: the initial config.
+            fits: which of n points, `n x d`, fit the budget: once a trial counts, the initial config comes again only
+                if it fits. None: not known, so it does not come again.
         """
         x = space.canonical(space.to_unit(start)[None, :])
-        return len(self.untried(x)) == 1 and (self.num_trials == 0 or keys(x)[0] in self.lost)
+        if not len(self.untried(x)):
+            return False
+        return self.num_trials == 0 or (fits is not None and keys(x)[0] in self.lost and bool(fits(x)[0]))
 
     def untried(self, x_unit: Array) -> Array:
         """Returns the rows that no trial has, each once, in their order."""

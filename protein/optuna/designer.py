@@ -82,9 +82,12 @@ class OptunaDesigner:
             data = History.of(self._space, history, running)
             if budget.spent:
                 return None
-            if self._start is not None and data.begins(self._space, self._start):
-                return Suggestion(params=self._start, kind=SuggestionKind.INITIAL_CONFIG, origin="initial config")
+            start = self._start
+            if start is not None and data.begins(self._space, start):
+                return Suggestion(params=start, kind=SuggestionKind.INITIAL_CONFIG, origin="initial config")
             affordable = AffordableCost.of(self._space, data, budget)
+            if start is not None and data.begins(self._space, start, affordable.fits):
+                return Suggestion(params=start, kind=SuggestionKind.INITIAL_CONFIG, origin="initial config")
             kind = SuggestionKind.RANDOM if self._sampler == "random" else SuggestionKind.SEARCH
             origin = f"optuna {self._sampler}"
             asked = self._ask(self._study(history, running, seed), data, affordable)
