@@ -41,11 +41,14 @@ def train(params: dict[str, Any], report: Report) -> float:
     return loss(params["lr"], params["epochs"])
 
 
-def run(folder: Path, function: Any = train, *, workers: Any = 2, max_trials: int = 6, **more: Any) -> SweepResult:
+def run(
+    folder: Path, function: Any = train, *, workers: Any = 2, max_trials: int = 6, cap: float | None = None, **more: Any
+) -> SweepResult:
     sweep = Sweep(
         SPACE,
         budget=1000.0,
         max_trials=max_trials,
+        max_trial_cost=cap,
         name="mine",
         direction="minimize",
         start=START,
@@ -220,6 +223,34 @@ def test_a_trial_whose_process_dies_costs_what_it_has_reported_and_the_time_sinc
     assert [first.end, second.end] == [TrialEnd.CRASHED] * 2
     assert first.cost_seconds < 3.0, "its clock is more than it has reported"
     assert second.cost_seconds > 100.1, "it went on after its report"
+
+
+def test_a_program_that_is_ended_with_its_trial_is_no_mistake(tmp_path: Path) -> None:
+    def no_score(params: dict[str, Any], report: Report) -> Any:
+        if int(report.directory.name) == 0:
+            return 1.0
+        subprocess.run(["sleep", "600"], check=False)
+        return None  # its output, which has the score, is cut short
+
+    result = run(tmp_path, no_score, max_trials=2, cap=0.5)
+    assert [trial.end for trial in result.trials] == [TrialEnd.COMPLETE, TrialEnd.CAPPED]
+
+
+def test_steps_that_count_anew_keep_the_cost_and_the_score_of_the_curve(tmp_path: Path) -> None:
+    def restarts(params: dict[str, Any], report: Report) -> float:
+        report(10, 0.2, cost_seconds=1.0)
+        report(5, 0.9, cost_seconds=90.0)
+        if int(report.directory.name):
+            os.kill(os.getpid(), signal.SIGKILL)
+        report(6, 0.8, cost_seconds=100.0)
+        return 0.7
+
+    capped, killed = run(tmp_path, restarts, max_trials=2, cap=100.0).trials
+    assert (capped.end, killed.end) == (TrialEnd.CAPPED, TrialEnd.CRASHED)
+    assert (capped.score, capped.cost_seconds) == (0.2, 100.0)
+    assert killed.cost_seconds >= 90.0
+    [alone] = run(tmp_path / "alone", restarts, workers=1, max_trials=1, cap=100.0).trials
+    assert (alone.end, alone.score, alone.cost_seconds) == (capped.end, capped.score, capped.cost_seconds)
 
 
 def test_threads_of_one_function_may_report_at_once(tmp_path: Path) -> None:

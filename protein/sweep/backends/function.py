@@ -120,9 +120,9 @@ class Report:
         except ValueError as error:
             raise UsageError(f"report: {error}") from error
         goes_back = self.last is not None and point.steps < self.last.steps
-        self.last_score = self.last_score if point.score is None else point.score
         if not goes_back:  # as where each epoch counts anew: the curve would say nothing of how far the trial is
             self.last = point
+            self.last_score = self.last_score if point.score is None else point.score
         points = () if goes_back else (point,)
         cost = None if points and self._reported_seconds is not None else point.elapsed_seconds
         self._add(TrialProgress(trial=self._trial, measurements=points, cost_seconds=cost))

@@ -261,7 +261,8 @@ class FunctionRecord:
         self._interrupted = self._reports_costs = False
         self.last: Measurement | None = None
         self.last_score: float | None = None
-        self._last_at = 0.0  # when the process told that
+        self._told_seconds = 0.0  # the last cost that it reported
+        self._told_at = 0.0  # when it did
         self._ended_at = 0.0  # when the function had ended, by its own word
 
     def take(self, data: bytes) -> None:
@@ -283,24 +284,30 @@ class FunctionRecord:
                 self._reports_costs |= event.cost_seconds is None
                 self._backend.costs_are_reported |= self._reports_costs
                 for point in event.measurements:
-                    self.last, self._last_at = point, told_at
+                    self.last, self._told_seconds, self._told_at = point, point.elapsed_seconds, told_at
                     self.last_score = self.last_score if point.score is None else point.score
                     self._fresh.append(point)
+                if event.cost_seconds is not None and not event.measurements:  # of a point that its curve leaves out
+                    self._told_seconds, self._told_at = event.cost_seconds, told_at
 
     def take_measurements(self) -> tuple[Measurement, ...]:
         points, self._fresh = tuple(self._fresh), []
         return points
 
-    def wall_cost(self, now: float) -> float | None:
-        """Returns the seconds since the function was called; None where it, or an earlier one, reports its own."""
+    def cost_by_now(self, now: float) -> float | None:
+        """Returns the seconds since the function was called, or the cost that it has reported.
+
+        None where earlier trials reported theirs and this one has not yet.
+        """
+        if self._reports_costs:
+            return self._told_seconds
         return None if self._backend.costs_are_reported or self._began is None else now - self._began
 
     def outcome(self, trial: TrialOfProcess) -> Outcome:
         """Returns what the function has made of the trial, unless the sweep has ended it, or its process has died."""
         if self._finished is not None:
             own = self._finished.outcome
-            if own.end is TrialEnd.USER_ERROR and self._ended_at >= trial.requested_at:
-                # A program that the function runs was told to end, too, and the function took that for an error.
+            if self._is_undone(trial):
                 return self._ended(trial, own.cost_seconds, own.steps)
             if own.end is not TrialEnd.INTERRUPTED or self._interrupted or self._finished.error is not None:
                 return own
@@ -308,12 +315,21 @@ class FunctionRecord:
         else:
             cost = 0.0 if self._began is None else trial.ended_at - self._began
             if self.last is not None:
-                told = self.last.elapsed_seconds
                 if self._reports_costs:  # since then, the clock is what is left to go by
-                    cost = told + max(trial.ended_at - self._last_at, 0.0)
-                cost = max(cost, told)
+                    cost = self._told_seconds + max(trial.ended_at - self._told_at, 0.0)
+                cost = max(cost, self._told_seconds)
             steps = 0 if self.last is None else self.last.steps
         return self._ended(trial, cost, steps)
+
+    def _is_undone(self, trial: TrialOfProcess) -> bool:
+        """Whether the sweep's own signal may be why the function failed.
+
+        A program that the function runs was told to end, too. The function then raises, or has no score or a wrong one.
+        """
+        ends = (TrialEnd.USER_ERROR, TrialEnd.MISTAKE, TrialEnd.DIVERGED)
+        return (
+            self._finished is not None and self._finished.outcome.end in ends and self._ended_at >= trial.requested_at
+        )
 
     def _ended(self, trial: TrialOfProcess, cost_seconds: float, steps: int) -> Outcome:
         """Returns the outcome of a trial that has not ended by itself."""
@@ -332,8 +348,8 @@ class FunctionRecord:
             code
         ) or f"its process exited with code {code} before the function ended"
 
-    def error(self) -> BaseException | None:
-        return None if self._finished is None else self._finished.error
+    def error(self, trial: TrialOfProcess) -> BaseException | None:
+        return None if self._finished is None or self._is_undone(trial) else self._finished.error
 
     def artifacts(self) -> tuple[Artifact, ...]:
         return () if self._finished is None else self._finished.artifacts

@@ -133,8 +133,8 @@ class TrainerRecord:
         points, self._fresh = tuple(self._fresh), []
         return points
 
-    def wall_cost(self, now: float) -> None:
-        """The trainer reports its own seconds of training."""
+    def cost_by_now(self, now: float) -> None:
+        """Returns None: the trainer reports its own seconds of training."""
 
     def outcome(self, trial: TrialOfProcess) -> Outcome:
         """Returns how the process ended. Only a finite score and exit code 0 make it COMPLETE."""
@@ -234,5 +234,5 @@ class TrainerRecord:
             found.append(Artifact(kind="sample", path=str(self._job.directory / SAMPLE_FILE)))
         return tuple(found)
 
-    def error(self) -> None:
+    def error(self, trial: TrialOfProcess) -> None:
         """A trial of the trainer ends no sweep."""

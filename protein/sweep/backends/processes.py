@@ -6,7 +6,7 @@ each end that trial alone: the reason is in its outcome.
 
 What says nothing about a trial's params ends it as interrupted, with a reason that begins with "preempted: ": its
 server has died, a signal from outside has ended it, or somebody has stopped it (SIGSTOP) for long. Time in which a
-trial was stopped, or in which the sweep itself did not look, counts towards no limit.
+trial was stopped, or in which the sweep itself did not look, counts towards no limit but that of its cost.
 """
 
 import contextlib
@@ -56,8 +56,8 @@ class Record(Protocol):
         """Returns the curve points that came since the last call."""
         ...
 
-    def wall_cost(self, now: float) -> float | None:
-        """Returns what the trial has cost by now where that is its wall clock; None: it reports its cost itself."""
+    def cost_by_now(self, now: float) -> float | None:
+        """Returns what the trial has cost by now; None: the points of its curve alone tell that."""
         ...
 
     def outcome(self, process: "TrialOfProcess") -> Outcome:
@@ -66,7 +66,7 @@ class Record(Protocol):
 
     def artifacts(self) -> tuple[Artifact, ...]: ...
 
-    def error(self) -> BaseException | None:
+    def error(self, process: "TrialOfProcess") -> BaseException | None:
         """Returns what ends the whole sweep (`Finished.error`), if anything does."""
         ...
 
@@ -245,7 +245,7 @@ class ProcessBackend:
         for trial in list(self._running.values()):
             if trial.process.ended:
                 trial.read()
-            points, cost = trial.record.take_measurements(), trial.cost.news(trial.record.wall_cost(time.monotonic()))
+            points, cost = trial.record.take_measurements(), trial.cost.news(trial.record.cost_by_now(time.monotonic()))
             if points or cost is not None:
                 events.append(TrialProgress(trial=trial.job.trial, measurements=points, cost_seconds=cost))
             if trial.process.ended:
@@ -294,7 +294,7 @@ class ProcessBackend:
             self._check(trial, seconds)
         if trial.requested_end is not None:
             return
-        cost = trial.record.wall_cost(now)
+        cost = trial.record.cost_by_now(now)
         cap = None if cost is None else max_seconds(limits.config)
         if cost is not None and cap is not None and cost >= cap:  # a report would have ended it
             trial.terminate(limits.at_limit, limits.at_limit.text)
@@ -319,7 +319,9 @@ class ProcessBackend:
         outcome = trial.record.outcome(trial)
         outcome = dataclasses.replace(outcome, timings={**trial.usage.timings(), **outcome.timings})
         record = trial.record
-        finished = Finished(trial=trial.job.trial, outcome=outcome, artifacts=record.artifacts(), error=record.error())
+        finished = Finished(
+            trial=trial.job.trial, outcome=outcome, artifacts=record.artifacts(), error=record.error(trial)
+        )
         self._forget(trial)
         return finished
 
