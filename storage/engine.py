@@ -279,7 +279,7 @@ def _require_file(path: str, connection: Connection) -> None:
     SQLite would write on to the open file, which has no name any more and ends with the process.
 
     Raises:
-        StoreUnavailable: it is gone or replaced. Of one that was replaced, the next call opens the new one.
+        StoreUnavailable: it is gone or replaced. If it was replaced, all later calls use the new file.
     """
     writes = connection.get_execution_options().get("protein_write", False)
     now = _identity(path)
@@ -289,7 +289,11 @@ def _require_file(path: str, connection: Connection) -> None:
             raise StoreUnavailable(f"store {path}: {gone}")
         if now != connection.info.setdefault(_FILE, now):
             connection.invalidate()
-            raise StoreUnavailable(f"store {path}: its file was replaced by another one; what was not stored is lost")
+            connection.engine.dispose()  # the pool's other connections hold the old file, too
+            replaced = "its file was replaced by another one, so nothing was written"
+            raise StoreUnavailable(
+                f"store {path}: {replaced}; from now on the new file is used, without what only the old one holds"
+            )
     if now is not None:  # SQLite makes a new file at the first write
         connection.info.setdefault(_FILE, now)
     connection.info[_USED] = time.monotonic()

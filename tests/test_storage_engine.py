@@ -355,13 +355,35 @@ def test_a_file_that_was_replaced_is_not_written_to(tmp_path: Path) -> None:
     for end in ("", "-wal", "-shm"):
         path.with_name(path.name + end).unlink(missing_ok=True)
     backup.rename(path)
-    with pytest.raises(StoreUnavailable, match="its file was replaced by another one; what was not stored is lost"):
+    with pytest.raises(StoreUnavailable, match="replaced by another one, so nothing was written; from now on the new"):
         new_sweep(store, "meanwhile")
     new_sweep(store, "after")
     fresh = open_store(str(path))
     assert sorted(sweep.spec.name for sweep in fresh.list_sweeps()) == ["after", "before"]
     fresh.close()
     store.close()
+
+
+def test_after_a_file_was_replaced_no_connection_reads_the_old_one(tmp_path: Path) -> None:
+    """Threads of `protein view` share a pool of connections, and each of them held the old file."""
+    path, other = tmp_path / "protein.db", tmp_path / "other.db"
+    for file, name in ((path, "old"), (other, "new")):
+        with closing(sqlite3.connect(file)) as database:
+            database.execute("CREATE TABLE names AS SELECT ? AS name", (name,))
+            database.commit()
+    made = engine.create_engine(engine.parse_url(str(path)))
+    reading = "SELECT name FROM names"
+    pooled = [made.connect() for _ in range(3)]
+    for connection in pooled:
+        assert connection.exec_driver_sql(reading).scalar() == "old"
+        connection.close()
+    other.rename(path)
+    with pytest.raises(StoreUnavailable, match="was replaced"), made.execution_options(**engine.WRITE).begin():
+        pass
+    for _ in pooled:
+        with made.connect() as connection:
+            assert connection.exec_driver_sql(reading).scalar() == "new"
+    made.dispose()
 
 
 def test_a_server_that_vanishes_is_noticed(postgresql_server: str) -> None:
