@@ -87,7 +87,8 @@ def _copy_file(source: Path, target: Path) -> None:
             # One snapshot of it. Else each write of a sweep would begin the copy again.
             old.execute("BEGIN")
             old.execute("SELECT 1 FROM sqlite_master").fetchone()
-            old.backup(new, pages=_PAGES)
+            # Without a callback Python notices Ctrl-C only after the last page.
+            old.backup(new, pages=_PAGES, progress=lambda *_: None)
             found = [row[0] for row in new.execute(f"PRAGMA quick_check({_CHECK_ROWS})")]
         if found != ["ok"]:
             raise StoreError(f"store {source} is damaged ({'; '.join(found):.200}), and no backup was written")

@@ -2,9 +2,13 @@
 
 import errno
 import os
+import signal
+import sqlite3
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import storing
@@ -42,6 +46,37 @@ def test_a_store_is_copied_while_a_sweep_writes_without_end(tmp_path: Path, monk
     [found] = copied.trials(trial.sweep_id)
     assert 5_000 <= len(found.curve) <= 5_000 + num_written
     copied.close()
+
+
+def test_a_signal_ends_a_copy_between_two_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, begun, copied = tmp_path / "p.db", threading.Event(), -1
+    with closing(sqlite3.connect(path)) as large:
+        large.execute("CREATE TABLE t AS SELECT zeroblob(40000000) AS x")
+
+    class Source(sqlite3.Connection):
+        def backup(self, target: sqlite3.Connection, **options: Any) -> None:
+            nonlocal copied
+            begun.set()
+            try:
+                super().backup(target, **options)
+            finally:
+                [copied] = target.execute("PRAGMA page_count").fetchone()
+
+    def interrupt() -> None:
+        begun.wait()
+        while copied < 0 and not sum(file.stat().st_size for file in tmp_path.glob(".copy.db.*")):
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(backup, "_connect", lambda source: sqlite3.connect(source, factory=Source))
+    monkeypatch.setattr(backup, "_PAGES", 1)
+    sender = threading.Thread(target=interrupt)
+    sender.start()
+    with pytest.raises(KeyboardInterrupt):
+        copy_file(path, tmp_path / "copy.db")
+    sender.join()
+    assert copied == 0  # a copy that is not whole is undone
+    assert [file.name for file in tmp_path.iterdir()] == ["p.db"]
 
 
 def test_a_file_system_without_hard_links_holds_copies_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
