@@ -68,13 +68,13 @@ def test_agents_of_one_game_are_one_result_for_the_error_of_the_mean() -> None:
     agents = envs.num_agents // 8
     result = play(make_policy(spec=envs.spec), envs, episodes=envs.num_agents, seed=0, greedy=False)
     games = [float(np.mean(result.scores[first : first + agents])) for first in range(0, len(result.scores), agents)]
-    assert agents > 1 and result.score_error == pytest.approx(np.std(games) / math.sqrt(8))
+    assert agents > 1 and result.score_error == pytest.approx(np.std(games, ddof=1) / math.sqrt(8))
     one = VecEnv("snake", 1, seed=0)
     result = play(make_policy(spec=one.spec), one, episodes=one.num_agents, seed=0, greedy=False)
     assert math.isnan(result.score_error), "one game"
     pong = VecEnv("pong", 4, seed=0, frame_skip=16)
     result = play(make_policy(), pong, episodes=8, seed=0, greedy=False)
-    assert result.score_error == pytest.approx(result.score_std / math.sqrt(8))
+    assert result.score_error == pytest.approx(np.std(result.scores, ddof=1) / math.sqrt(8))
 
 
 def test_it_repeats_with_its_seed_and_differs_with_another() -> None:

@@ -183,7 +183,7 @@ def play(
     return EvalResult(
         score=statistics.fmean(scores_played) if scores_played else float("nan"),
         score_std=statistics.pstdev(scores_played) if scores_played else float("nan"),
-        score_error=statistics.pstdev(games) / math.sqrt(len(games)) if len(games) > 1 else math.nan,
+        score_error=statistics.stdev(games) / math.sqrt(len(games)) if len(games) > 1 else math.nan,
         episodes=len(scores_played),
         seconds=time.perf_counter() - began,
         scores=scores_played,
