@@ -156,6 +156,19 @@ def test_a_trial_whose_process_was_killed_does_not_spend_the_budget(state: Trial
     assert sum(trial.state is TrialState.COMPLETE for trial in study.trials) == 10
 
 
+@pytest.mark.parametrize("state", [TrialState.RUNNING, TrialState.FAIL])
+def test_a_long_trial_that_was_predicted_to_be_long_is_charged_in_full(state: TrialState) -> None:
+    now = datetime.now()
+    short, long = (optuna.trial.create_trial(value=1.0) for _ in range(2))
+    short.datetime_start, short.datetime_complete = now - timedelta(seconds=10), now
+    long.state, long.datetime_start = state, now - timedelta(seconds=500)
+    long.datetime_complete = now if state is TrialState.FAIL else None
+    long.user_attrs = {"protein:predicted_cost_seconds": 70.0}
+    finished, running = ([short, long], []) if state is TrialState.FAIL else ([short], [long])
+    left = sampler(cost_attribute=None, budget_seconds=1000.0)._budget_left(finished, running).remaining_seconds
+    assert left == pytest.approx(1000.0 - 10.0 - 500.0, abs=5.0)
+
+
 def test_outside_of_optimize_a_spent_budget_gives_the_cheapest() -> None:
     study = optuna.create_study(direction="maximize", sampler=sampler(budget_seconds=30.0))
     study.enqueue_trial({"lr": 0.1, "epochs": 100, "width": "narrow"})

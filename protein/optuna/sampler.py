@@ -66,7 +66,7 @@ SUGGEST_SECONDS = "protein:suggest_seconds"
 _TURN = threading.RLock()  # threads of one study that ask at once would all see the same trials
 _MAX_TRIES = 8  # at a point that no other process takes meanwhile
 _PART_LENGTH = 2000  # a database column may hold no more than 2,048 characters
-_MOST_TIMES = 10.0  # the longest trial so far: what runs longer by the clock has lost its process
+_MOST_TIMES = 10.0  # times the longest trial so far: what runs longer by the clock counts as having lost its process
 _CLOCK_SECONDS = 0.1  # shorter trials differ by what else the machine did, and a seed would not repeat a study
 _CHEAP_SHARE = 0.3  # of the cost parameter's range, for a first trial about which nothing is known
 
@@ -191,10 +191,9 @@ class ProteinSampler(BaseSampler):
             _stopped(study)
 
     def _budget_left(self, finished: Sequence[FrozenTrial], running: Sequence[FrozenTrial]) -> Budget:
-        # The clock of a trial whose process was killed goes on until somebody says that it has failed.
         done = [self._cost_seconds(one) for one in finished if one.state is not OptunaState.FAIL]
         most = _MOST_TIMES * max(done) if done and self._cost_attribute is None else math.inf
-        failed = [min(self._cost_seconds(one), most) for one in finished if one.state is OptunaState.FAIL]
+        failed = [self._at_most(one, most) for one in finished if one.state is OptunaState.FAIL]
         return budget_left(
             self._budget_seconds, [*done, *failed], [self._running_cost(trial, most) for trial in running]
         )
@@ -202,10 +201,16 @@ class ProteinSampler(BaseSampler):
     def _running_cost(self, trial: FrozenTrial, most: float) -> RunningCost:
         # Where an attribute holds the cost, the clock may run in another unit: until it is there, nothing is known.
         by_clock = self._cost_attribute is None or self._cost_attribute in trial.user_attrs
-        predicted = trial.user_attrs.get(PREDICTED_COST)
-        most = max(most, _MOST_TIMES * (predicted or 0.0))
-        spent = min(self._cost_seconds(trial), most) if by_clock else 0.0
-        return RunningCost(predicted_seconds=predicted, spent_seconds=spent)
+        spent = self._at_most(trial, most) if by_clock else 0.0
+        return RunningCost(predicted_seconds=trial.user_attrs.get(PREDICTED_COST), spent_seconds=spent)
+
+    def _at_most(self, trial: FrozenTrial, most: float) -> float:
+        """Returns the cost of a trial that may have lost its process: `most`, or more where it was predicted long.
+
+        The clock of a trial whose process was killed goes on until somebody says that it has failed.
+        """
+        predicted = trial.user_attrs.get(PREDICTED_COST) or 0.0
+        return min(self._cost_seconds(trial), max(most, _MOST_TIMES * predicted))
 
     def _modelled_cost(self, trial: FrozenTrial) -> float:
         """Returns the cost that the engine learns from; what is shorter than the clock can tell counts alike."""
