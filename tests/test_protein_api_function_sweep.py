@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,10 +20,11 @@ from function_sweeping import SPACE, START, loss, sweep, train
 
 import protein
 from protein import Float, Integer, Report, Space, Sweep, SweepResult
-from protein.api import function_sweep_lines
+from protein.api import function_sweep_lines, function_sweep_result
+from protein.api.recommended import Recommendation, recommendation
 from protein.cli import main
 from protein.errors import UsageError
-from protein.types import Direction, TrialEnd, TrialState
+from protein.types import Direction, SweepRecord, TrialEnd, TrialRecord, TrialState
 from protein.view import text
 
 QUIET_SECONDS = function_sweep_lines._QUIET_SECONDS
@@ -458,6 +460,11 @@ def test_lines_that_cannot_be_printed_do_not_end_a_sweep(store: str, monkeypatch
     def fails(params: dict[str, Any], report: Report) -> float:
         raise ValueError("größe falsch")
 
+    class GoneAscii(Gone):
+        def write(self, text: str) -> int:
+            text.encode("ascii")
+            return super().write(text)
+
     ascii_only = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     for name, stream in (("gone", Gone()), ("ascii", ascii_only)):
         monkeypatch.setattr(sys, "stdout", stream)
@@ -465,6 +472,8 @@ def test_lines_that_cannot_be_printed_do_not_end_a_sweep(store: str, monkeypatch
         monkeypatch.undo()
         assert len(result.trials) == 3
     monkeypatch.setattr(sys, "stdout", ascii_only)
+    function_sweep_lines.Lines(Direction.MAXIMIZE, quiet=False).log("größe falsch")
+    monkeypatch.setattr(sys, "stdout", GoneAscii())
     function_sweep_lines.Lines(Direction.MAXIMIZE, quiet=False).log("größe falsch")
     monkeypatch.undo()
     ascii_only.seek(0)
@@ -480,7 +489,15 @@ def test_a_function_may_go_to_another_folder(tmp_path: Path, monkeypatch: pytest
     here = tmp_path / "p%2Fq ä?"  # as of a build server
     here.mkdir()
     monkeypatch.chdir(here)
+    asked: list[str | None] = []  # where the store is read for the results of a very large sweep
+
+    def noted(sweep: SweepRecord, trials: Sequence[TrialRecord], store: str | None) -> Recommendation:
+        asked.append(store)
+        return recommendation(sweep, trials)
+
+    monkeypatch.setattr(function_sweep_result, "at_the_end", noted)
     result = Sweep(SPACE, max_trials=3, method="random", name="s", store="x.db", quiet=True).run(goes)
+    assert asked == [result.store]
     assert sorted(file.name for file in tmp_path.iterdir()) == ["p%2Fq ä?", "sub"]
     assert not list((tmp_path / "sub").iterdir())
     for store in (here / "x.db", result.store):

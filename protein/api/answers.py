@@ -39,7 +39,7 @@ def at_the_end(sweep: SweepRecord, trials: Sequence[TrialRecord], store: str | N
     Args:
         sweep: as it is stored.
         trials: all of its trials, as they are stored.
-        store: as the user has named it.
+        store: the URL or path of the store that holds it.
 
     Raises:
         UsageError: no trial was trained to its end.

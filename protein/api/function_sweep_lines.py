@@ -101,9 +101,10 @@ class Lines:
         if self._quiet:
             return
         try:
-            print(line, flush=True)
-        except UnicodeEncodeError:  # it can write no more than ASCII, say
-            print(line.encode("ascii", "backslashreplace").decode(), flush=True)
+            try:
+                print(line, flush=True)
+            except UnicodeEncodeError:  # it can write no more than ASCII, say
+                print(line.encode("ascii", "backslashreplace").decode(), flush=True)
         except (OSError, ValueError):  # its reader is gone, or it is closed: the sweep goes on
             self._quiet = True
 

@@ -46,16 +46,15 @@ def result_of(
     direction: Direction,
     *,
     ended: SweepStatus,
-    store: str | None,
     url: str,
 ) -> SweepResult:
     """Returns the results of a sweep whose loop has ended.
 
-    `store` is as the user gave it, for commands that are shown; `url` is where it is, whatever the working directory.
+    `url` is where the store is, whatever the working directory: the function may have changed it.
     """
     best, found = None, ""
     if any(trial.state is TrialState.COMPLETE and not trial.excluded for trial in trials):
-        recommended = at_the_end(sweep, trials, store)
+        recommended = at_the_end(sweep, trials, url)
         best = recommended.best.trial  # its score is as the function returned it
         found = "\n".join([summary(recommended), *recommended.notes()])
     elif (cut_short := best_cut_short(trials)) is not None:
