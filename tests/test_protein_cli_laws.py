@@ -17,7 +17,7 @@ from viewing import PROVENANCE, stored_layers, stored_spec
 
 from protein.cli.parse import parse
 from protein.config.resolve import load, make_space
-from protein.engine.laws import BestValue, Law
+from protein.engine.laws import BestValue, Law, Laws, Plan
 from protein.space import Categorical, Float, Integer, Space
 from protein.storage import open_store
 from protein.sweep.lease import current_owner
@@ -120,6 +120,22 @@ def test_a_plan_keeps_what_the_data_do_not_tell_and_says_so(swept: Path, run: Ru
     shown = run("laws --at 20m")
     line = re.search(r"^the same as in the recommended config: (.*)$", shown, re.MULTILINE)
     assert line is not None and set(line[1].split(", ")) == kept
+
+
+def test_what_the_constraints_have_changed_is_not_called_the_same(
+    swept: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = Laws.plan
+
+    def planned(laws: Laws, seconds: float) -> Plan:
+        return dataclasses.replace(theirs(laws, seconds), constrained=("train.vf_coef",))
+
+    monkeypatch.setattr(Laws, "plan", planned)
+    assert run.json("laws --at 20m --json")["plan"]["constrained"] == ["train.vf_coef"]
+    shown = run("laws --at 20m")
+    assert "\nchanged so that the constraints hold: train.vf_coef\n" in shown
+    line = re.search(r"^the same as in the recommended config: (.*)$", shown, re.MULTILINE)
+    assert line is not None and "train.vf_coef" not in line[1]
 
 
 def test_the_file_holds_the_config_and_trains(swept: Path, run: Run) -> None:

@@ -194,6 +194,41 @@ def test_constraints_hold_in_plans() -> None:
     assert float(plan.params["share"]) <= 0.5
 
 
+def test_a_parameter_that_a_constraint_moves_is_named() -> None:
+    parameters = [
+        Float("lr", 1e-4, 1e-1, scale="log"),
+        Integer("batch", 1, 1024, scale="log"),  # changes nothing
+        Integer("steps", 100, 30_000, scale="log"),
+    ]
+    found = []
+    for params in Space(parameters).from_unit_many(Space(parameters).sample(60, np.random.default_rng(0))):
+        cost = 1e-3 * float(params["steps"])
+        score = math.log10(cost) - (math.log10(float(params["lr"])) + 2.0 + 0.4 * math.log10(cost)) ** 2
+        found.append(Observation(params=params, state=TrialState.COMPLETE, score=score, cost_seconds=cost))
+    free = fit_laws(Space(parameters, cost_parameter="steps"), found).plan(300.0)
+    space = Space(parameters, cost_parameter="steps", constraints=("batch * 300 >= steps",))
+    plan = fit_laws(space, [one for one in found if space.is_valid(one.params)]).plan(300.0)
+    assert (free.constrained, plan.constrained, plan.held) == ((), ("batch",), ())
+    assert int(plan.params["batch"]) * 300 >= int(plan.params["steps"]) > 200_000
+
+
+def test_no_plan_violates_a_constraint_of_the_cost_parameter_alone() -> None:
+    space = Space(
+        [Integer("steps", 100, 10_000, scale="log")],
+        cost_parameter="steps",
+        constraints=("steps * batch <= 80000",),
+        fixed={"batch": 8},
+    )
+    found = [
+        Observation(params=p, state=TrialState.COMPLETE, score=math.log(int(p["steps"])), cost_seconds=int(p["steps"]))
+        for p in space.from_unit_many(np.linspace(0.0, 1.0, 20)[:, None])
+    ]
+    laws = fit_laws(space, found)
+    assert laws.plan(5_000.0).params["steps"] == pytest.approx(5_000, rel=0.1)
+    with pytest.raises(UsageError, match=r"no config with steps \d+ satisfies the constraints; give another cost"):
+        laws.plan(200_000.0)
+
+
 def _whole(params: Params) -> Params:
     """The nearest params whose steps are a multiple of the batch."""
     steps, batch = int(params["steps"]), int(params["batch"])

@@ -105,6 +105,7 @@ def _print_json(sweep: SweepRecord, laws: "Laws", seconds: float, plan: "Plan | 
             "times_largest": plan.times_largest,
             "params": dict(plan.params),
             "held": list(plan.held),
+            "constrained": list(plan.constrained),
             "values": {name: views.plain_value(value) for name, value in plan.values.items()},
             "command": train,
         }
@@ -158,7 +159,7 @@ def _print_plan(console: Console, laws: "Laws", plan: "Plan", train: str | None,
     console.print(tables.params(plan.params))
     steps = laws.space.cost_parameter
     console.print("\nit is the recommended config (see protein best), moved along the laws", soft_wrap=True)
-    kept = [law.name for law in laws.laws if not law.followed]
+    kept = [law.name for law in laws.laws if not law.followed and law.name not in plan.constrained]
     if kept:
         console.print(f"the same as in the recommended config: {', '.join(kept)}", soft_wrap=True)
     if plan.held:
@@ -168,6 +169,8 @@ def _print_plan(console: Console, laws: "Laws", plan: "Plan", train: str | None,
             f" not tell the trend: {', '.join(plan.held)}",
             soft_wrap=True,
         )
+    if plan.constrained:
+        console.print(f"changed so that the constraints hold: {', '.join(plan.constrained)}", soft_wrap=True)
     if steps is not None and plan.values[steps].at_end == "beyond":
         console.print(f"{steps} is beyond the range that the sweep has searched", soft_wrap=True)
     ends = [

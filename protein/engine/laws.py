@@ -124,6 +124,8 @@ class Plan:
         times_largest: the cost over that of the largest trial.
         held: names of the parameters that have the value of `CHECKED_TIMES` the largest trial's cost, and not that of
             this one, because the data do not tell their trend.
+        constrained: names of the parameters that have another value than the laws give, so that the constraints hold;
+            never the cost parameter. None of them is in `held`.
     """
 
     seconds: float
@@ -131,6 +133,7 @@ class Plan:
     values: Mapping[str, BestValue]
     times_largest: float
     held: tuple[str, ...] = ()
+    constrained: tuple[str, ...] = ()
 
 
 class Laws:
@@ -180,8 +183,8 @@ class Laws:
         assert index is not None
         v = self._model.level(seconds)
         nearer = min(v, self._model.level(CHECKED_TIMES * self.largest_seconds))
-        params = dict(self._moved(v, [v if law.moves else nearer for law in self.laws]))
-        further = self._moved(v, v)
+        moved = self._moved(v, [v if law.moves else nearer for law in self.laws])
+        params, further = self.space.snap(moved), self.space.snap(self._moved(v, v))
         name = self.space.names[index]
         held = tuple(one for one in self.space.names if one != name and params[one] != further[one])
         in_range = params[name]
@@ -195,27 +198,41 @@ class Laws:
             before, params = params, params if len(allowed) else self._allowed(params, name)
             if params == before:  # else the steps that it makes in the time may be others now
                 break
-        times = seconds / self.largest_seconds
-        return Plan(seconds=seconds, params=params, values=values, times_largest=times, held=held)
+        constrained = tuple(one for one in self.space.names if one != name and params[one] != moved[one])
+        return Plan(
+            seconds=seconds,
+            params=params,
+            values=values,
+            times_largest=seconds / self.largest_seconds,
+            held=tuple(one for one in held if one not in constrained),
+            constrained=constrained,
+        )
 
     def _moved(self, v: float, levels: float | Sequence[float]) -> Params:
-        """Returns the recommended config, moved to cost `v`; `levels` is how far the trend of each parameter goes."""
+        """Returns the recommended config, moved to cost `v`, whatever the constraints are.
+
+        `levels` is how far the trend of each parameter goes.
+        """
         index = self.space.cost_index
         slope = np.where(self._draws.followed, self._draws.mean_slope, 0.0)
         place = self._anchor + slope * (np.asarray(levels) - self._anchor[index])
         place[index] = min(max(v, 0.0), self._model.reach)
-        return self.space.snap(self.space.from_unit(place))
+        return self.space.from_unit(place)
 
     def _allowed(self, params: Params, name: str) -> dict[str, ParamValue]:
-        """Returns the nearest params that satisfy the constraints with these steps, which may be beyond their range."""
+        """Returns the nearest params that satisfy the constraints with these steps, which may be beyond their range.
+
+        Raises `UsageError` where there are none.
+        """
         others = [one for one in self.space.parameters if one.name != name]
-        if not self.space.constraints or not others:
-            return dict(params)
         steps = params[name]
+        refused = UsageError(f"no config with {name} {steps} satisfies the constraints; give another cost")
+        if not others:
+            raise refused
         try:
             space = Space(others, constraints=self.space.constraints, fixed={**self.space.fixed, name: steps})
         except SpaceError as error:
-            raise UsageError(f"no config with {name} {steps} satisfies the constraints; give another cost") from error
+            raise refused from error
         found = {**space.snap(params), name: steps}
         return {one: found[one] for one in self.space.names}
 
