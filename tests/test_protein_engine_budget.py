@@ -1,5 +1,6 @@
 """The budget: what running trials are expected to cost, and why nothing was suggested."""
 
+import numpy as np
 import pytest
 
 from protein.engine.budget import AffordableCost, RunningCost, budget_left, limit_reached, why_nothing
@@ -79,3 +80,17 @@ def test_of_a_trial_that_goes_on_only_the_rest_counts_as_running() -> None:
     ]
     assert beside[0] == 0.5 * 990.0 - 10.0
     assert beside[1] == pytest.approx(0.5 * 1480.0 - 40.0, abs=1.0), "a cap that is set aside is not yet a cost"
+
+
+def test_the_time_at_which_all_is_to_end_limits_the_rest_of_a_trial_that_goes_on() -> None:
+    space = Space([Float("steps", 1.0, 1000.0, scale="log")], cost_parameter="steps")
+    history = [
+        Observation(params={"steps": n}, state=TrialState.COMPLETE, score=n, cost_seconds=10.0 * n)
+        for n in (40.0, 50.0, 80.0, 100.0, 160.0, 200.0, 320.0)
+    ]
+    in_time = Budget(remaining_seconds=1e5, max_trial_seconds=1e4, until_seconds=900.0)
+    affordable = AffordableCost.of(space, History.of(space, history, []), in_time)
+    x = space.to_unit_many([{"steps": 360.0}])  # 3,600 s in all
+    assert not affordable.fits(x)[0]
+    assert affordable.fits(x, np.array([3300.0]), np.array([3300.0]))[0]
+    assert not affordable.fits(x, np.array([2400.0]), np.array([2400.0]))[0]

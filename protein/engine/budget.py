@@ -13,7 +13,8 @@ It is never expected to cost less than it has cost so far.
 **What fits.** A trial may start when its predicted cost is within the remaining budget and within the cap on one trial.
 "Predicted" means the upper end of what is likely: the 80th percentile, but at most 1.5 times the median while little is
 known. Before any cost is known, no cost can be predicted. Then every trial may start as long as some budget is left. A
-trial that continues another one pays only the rest of its run, but its whole run has to be within the cap.
+trial that continues another one pays only the rest of its run, but its whole run has to be within the cap. Where the
+sweep is to end at a time, what is left until then is a limit, too, for the rest alone (`Budget.until_seconds`).
 
 **What waits.** With many workers, the whole budget could be in trials that run, all chosen before any of them has shown
 anything. So where the caller can wait (`Budget.can_wait`), trials that run may hold only a share of the whole budget,
@@ -182,10 +183,10 @@ class AffordableCost:
         if behind is None:
             return np.asarray(upper <= math.log(limit))
         assert clock_behind is not None, "both are given, or neither"
-        left, cap = self.budget.remaining_seconds, self.budget.max_trial_seconds
+        cap = math.inf if self.budget.max_trial_seconds is None else self.budget.max_trial_seconds
+        for_rest = dataclasses.replace(self.budget, max_trial_seconds=None).next_trial_seconds
         rest = rest_seconds(np.exp(upper), self.slowdown * behind)
-        within_cap = clock_behind + rest <= (math.inf if cap is None else cap)
-        return np.asarray(within_cap & (rest <= (math.inf if left is None else left)))
+        return np.asarray((clock_behind + rest <= cap) & (rest <= for_rest))
 
 
 def cheapest_points(space: Space, x_unit: Array) -> Array:

@@ -74,9 +74,7 @@ class Deadline:
         if self._moment is None:
             return budget
         longest = max(longest_cost(self._seconds_left(self._moment), trials, self._speed), MIN_COST_SECONDS)
-        return (
-            budget if longest >= budget.next_trial_seconds else dataclasses.replace(budget, max_trial_seconds=longest)
-        )
+        return budget if longest >= budget.next_trial_seconds else dataclasses.replace(budget, until_seconds=longest)
 
     def hold_back(self) -> None:
         """Says that no further trial would end in time."""

@@ -19,6 +19,8 @@ class Budget:
     Attributes:
         remaining_seconds: the sweep's budget, less what was spent and what running trials are expected to spend.
         max_trial_seconds: the cap on one trial.
+        until_seconds: what the next trial may cost to end before a time at which the sweep ends. For a trial that
+            continues another one, that is the cost of the rest.
         remaining_trials: how many trials may still be started, the next one included.
         running_seconds: what running trials are expected to spend; None: the engine has to predict it.
         can_wait: whether the caller asks again when a running trial has ended, where there is no suggestion now. Then
@@ -28,6 +30,7 @@ class Budget:
 
     remaining_seconds: float | None = None
     max_trial_seconds: float | None = None
+    until_seconds: float | None = None
     remaining_trials: int | None = None
     running_seconds: float | None = None
     can_wait: bool = False
@@ -42,7 +45,7 @@ class Budget:
     @property
     def next_trial_seconds(self) -> float:
         """The most that the next trial may cost, infinite without a limit."""
-        limits = (self.remaining_seconds, self.max_trial_seconds)
+        limits = (self.remaining_seconds, self.max_trial_seconds, self.until_seconds)
         return min((limit for limit in limits if limit is not None), default=math.inf)
 
 
