@@ -68,6 +68,22 @@ def test_a_run_that_goes_on_in_a_file_of_its_own_is_followed_there(backend: Comm
     assert (finished.outcome.end, finished.outcome.score) == (TrialEnd.COMPLETE, 0.9)
 
 
+def test_a_run_that_writes_on_in_its_earlier_file_is_followed_there(backend: CommandBackend, tmp_path: Path) -> None:
+    folder = tmp_path / "0"
+    (folder / "checkpoint").mkdir(parents=True)
+    (folder / "progress.csv").write_text("acc,step\n0.1,1\n")
+    code = (
+        "import os, time; "
+        f"os.chdir({str(folder)!r}); open('progress.csv', 'a').write('0.2,2\\n'); "
+        "open('summary.csv', 'w').write('name\\nmine\\n'); time.sleep(0.7); "
+        "open('progress.csv', 'a').write('0.9,3\\n'); time.sleep(0.7)"
+    )
+    one = job(tmp_path, python(code), score_from="csv", file="*.csv", score="acc", steps="step")
+    points, finished = run(backend, dataclasses.replace(one, resumes=folder / "checkpoint", steps_behind=1))
+    assert points[-2:] == [(2, 0.2), (3, 0.9)]
+    assert (finished.outcome.end, finished.outcome.score) == (TrialEnd.COMPLETE, 0.9)
+
+
 def test_a_trial_that_goes_on_from_its_very_end_has_the_score_that_it_had(
     backend: CommandBackend, tmp_path: Path
 ) -> None:

@@ -20,8 +20,9 @@ from protein.engine.designer import RandomDesigner
 from protein.ports import Finished, Job, SweepStatus, TrialProgress
 from protein.sweep import resuming
 from protein.sweep.backends.local import LocalBackend
+from protein.sweep.launching import to_evaluate
 from protein.sweep.trouble import Preemptions
-from protein.types import Outcome, Suggestion, Trial, TrialEnd, TrialRecord, TrialState
+from protein.types import Budget, Outcome, Suggestion, Trial, TrialEnd, TrialRecord, TrialState
 
 
 def write_checkpoint(file: Path, *, steps: int = 7, seconds: float = 1.5, seed: int = 0, cut: int = 0) -> None:
@@ -219,6 +220,16 @@ def test_a_trial_that_was_interrupted_at_its_limit_is_evaluated(end: TrialEnd, t
     assert trial.state.finished and trial.score is not None
     assert trial.cost_seconds == cost
     assert [(job.config["train"]["max_seconds"], job.at_limit) for job in backend.jobs] == [(cost, end)]
+
+
+@pytest.mark.parametrize(
+    ("cap", "others_run", "limit"), [(100.0, True, None), (100.0, False, 50.0), (50.0, True, 50.0)]
+)
+def test_a_trial_below_its_cap_is_not_ended_while_others_run(cap: float, others_run: bool, limit: float | None) -> None:
+    """They may leave it more than what is set aside for them."""
+    place, left = resuming.Place(path=Path("checkpoint"), steps=4, seconds=50.0), 46.0
+    budget = to_evaluate(Budget(remaining_seconds=left, max_trial_seconds=cap), place, others_run=others_run)
+    assert (None if budget is None else budget.next_trial_seconds) == limit
 
 
 # Preempted trials

@@ -17,7 +17,7 @@ class Life(StrEnum):
     """Whether a process runs a sweep."""
 
     RUNS = "runs"
-    GONE = "gone"  # it was killed: it runs no more, and has not said why
+    GONE = "gone"  # it was killed: it runs no more, and has not said why. Or the sweep was copied before its end
     ENDED = "ended"  # in order; `SweepRecord.ended` says why. Or it was imported, and is never run
     NONE = "none"  # it has no trial yet
     UNKNOWN = "unknown"  # nothing tells: its last process was one of another machine, or is gone and ran no trial then
@@ -29,7 +29,7 @@ class Alive:
 
     Attributes:
         life: whether it runs.
-        owner: the process, as trials name their owner; "": none is known.
+        owner: the process, as trials name their owner; "": none is known. A copy whose process is `GONE` never had one.
     """
 
     life: Life

@@ -98,10 +98,12 @@ class Launcher:
         place = resuming.place(directory, trial)
         budget = _within_cap(_without_lost(budget, trial, place), trial.continued_seconds)
         if budget.next_trial_seconds <= (place.seconds or 0.0):
-            to_evaluate = _to_evaluate(budget, place) if runs_trainer(self._trials.sweep.spec.config) else None
-            if to_evaluate is None:
+            if not runs_trainer(self._trials.sweep.spec.config):
                 return None
-            budget = to_evaluate
+            at_limit = to_evaluate(budget, place, others_run=bool(self._trials.running))
+            if at_limit is None:
+                return None
+            budget = at_limit
         gone = place.path is None and trial.continues is not None and not self._parents_state(trial)
         record = self._trials.take_up(trial.number, place)
         if record is None:
@@ -203,16 +205,18 @@ def _without_lost(budget: Budget, trial: TrialRecord, place: resuming.Place) -> 
     return dataclasses.replace(budget, remaining_seconds=budget.remaining_seconds - lost)
 
 
-def _to_evaluate(budget: Budget, place: resuming.Place) -> Budget | None:
+def to_evaluate(budget: Budget, place: resuming.Place, *, others_run: bool) -> Budget | None:
     """Returns the budget of a trial that goes on from a checkpoint at its limit.
 
     Only its evaluation is missing, which costs nothing. None where the budget has not paid for what the trial has done:
-    it was lowered since.
+    it was lowered since. None, too, where the trial is below its cap while others run: they may leave it more to train.
     """
     seconds, left, cap = place.seconds, budget.remaining_seconds, budget.max_trial_seconds
     if place.path is None or seconds is None or (left is not None and left < (1.0 - OVERSHOOT) * seconds):
         return None
     is_capped = cap is not None and seconds >= cap
+    if others_run and not is_capped:
+        return None
     return dataclasses.replace(budget, remaining_seconds=None if is_capped else seconds)
 
 

@@ -8,7 +8,7 @@ counted from the boot of the machine, since the wall clock may be set while the 
 Machines and containers may share a host name, and a process of another container cannot be seen. So on Linux an owner
 ends with its place: machine, boot and namespace of process ids, as in `lab:4711:8123.45@5f0c21ab-1a363c15-4026531836`.
 Of a process of another place only the lease tells whether it runs. The owners of older stores have no place: their
-leases decide, too.
+leases decide, too. A trial that was running when its sweep was copied has the owner "" in the copy: nobody runs it there.
 """
 
 import hashlib
@@ -41,8 +41,8 @@ def owner_of(pid: int) -> str:
 
 
 def dead_owners(owners: Iterable[str]) -> list[str]:
-    """Returns those owners of running trials that were processes of this machine and have ended."""
-    return sorted(owner for owner in set(owners) if is_local(owner) and not _is_alive(owner))
+    """Returns those owners of running trials that were processes of this machine and have ended, and "", nobody."""
+    return sorted(owner for owner in set(owners) if not owner or (is_local(owner) and not _is_alive(owner)))
 
 
 def living_owners(owners: Iterable[str]) -> list[str]:

@@ -53,7 +53,7 @@ def in_words(error: BaseException) -> str:
 
 
 class Failures:
-    """Counts the failures in a row, also of a program that is not there any more.
+    """Counts the failures in a row, those of a command that cannot be started included.
 
     Others that tell nothing about a trial's params do not count, nor end a row.
     """

@@ -244,7 +244,7 @@ def _sender(output: int) -> Callable[[TrialProgress | Ended | None], None]:
 def _unloadable(job: Job, error: Exception) -> Ended:
     """Returns the end of a trial whose function cannot be loaded in a process that begins anew."""
     reason = " ".join(f"the function cannot be loaded in a new process ({type(error).__name__}: {error})".split())
-    advice = 'put it at the top level of a module, and the sweep below if __name__ == "__main__":'
+    advice = 'put it at the top level of a module, and the sweep below if __name__ == "__main__"'
     outcome = Outcome(end=TrialEnd.MISTAKE, reason=reason, cost_seconds=0.0)
     return Ended(finished=Finished(trial=job.trial, outcome=outcome, error=UsageError(f"{reason}: {advice}")))
 

@@ -57,7 +57,7 @@ class Close:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """From a worker, its first message."""
+    """From a worker: it can take trials."""
 
     facts: Facts
     seconds_left: float | None  # of its allocation; None: no limit

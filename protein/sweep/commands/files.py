@@ -60,7 +60,8 @@ class CsvReader:
         self._rows = 0
         self._header: list[str] = []
         # A run that goes on may write on in its earlier file, or into one of its own.
-        self._earlier = frozenset() if begins else frozenset(matches(directory, file))
+        earlier = () if begins else matches(directory, file)
+        self._earlier = {path: when for path in earlier if (when := _size_and_time(path)) is not None}
         found = matches(directory, file) if begins else []
         self._before = {path: left for path in found if (left := self._left(path)) is not None}
 
@@ -68,7 +69,7 @@ class CsvReader:
         self._path = self._path or self._own()
         if self._path is None:
             return []
-        if self._path in self._earlier and (new := self._new_one()) is not None:
+        if self._is_left() and (new := self._new_one()) is not None:
             self._path, self._rows, self._seen = new, 0, None
         try:
             status = self._path.stat()
@@ -97,6 +98,11 @@ class CsvReader:
                     self._rows = before.rows if same else 0  # a file that grew was appended to, another one is new
                 return path
         return None
+
+    def _is_left(self) -> bool:
+        """Whether the file is one of an earlier run, in which this one has written nothing so far."""
+        earlier = None if self._path is None else self._earlier.get(self._path)
+        return self._path is not None and earlier is not None and _size_and_time(self._path) in (earlier, None)
 
     def _new_one(self) -> Path | None:
         """Returns the newest match that was not there when the run began to go on."""
@@ -181,6 +187,13 @@ class EventReader:
         if not self._wrote:
             return f"it wrote no event file of TensorBoard below {self._folder}"
         return f"no event file has the tag '{self._tag}'; tags: {_listed(self._tags)}"
+
+
+def _size_and_time(path: Path) -> tuple[int, int] | None:
+    with contextlib.suppress(OSError):
+        status = path.stat()
+        return status.st_size, status.st_mtime_ns
+    return None
 
 
 def matches(directory: Path, pattern: str) -> list[Path]:
