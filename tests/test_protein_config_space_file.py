@@ -168,7 +168,7 @@ def test_a_metric_of_wandb_without_a_goal_is_minimised(tmp_path: Path) -> None:
     text = "metric: {name: val_loss}\nparameters:\n  lr: {min: 0.001, max: 0.1}\n"
     given = read(file(tmp_path, "sweep.yaml", text))
     assert given.direction is Direction.MINIMIZE
-    assert "the metric has no goal, so lower is better" in given.warnings[-1]
+    assert "no goal, which means minimize in W&B; --direction, where given, overrides it" in given.warnings[-1]
     assert read(file(tmp_path, "none.yaml", text.partition("\n")[2])).direction is None
 
 

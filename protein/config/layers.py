@@ -12,8 +12,9 @@ keys, or a plain value, which is then fixed:
 
 FILE may also be the `config.json` that a trial or a training run leaves in its folder. It holds every value and no
 range. Its values replace those of the earlier layers, and the ranges of the earlier layers stay. Where a value lies
-outside its range, the range is widened to hold it. So a sweep of such a file begins from that config and searches what
-the environment's file searches.
+outside its range, the range is widened to hold it. A value that the range's scale cannot hold is fixed instead: 0 on a
+log scale, or 96 on a pow2 scale, also within the range. So a sweep of such a file begins from that config and searches
+what the environment's file searches, without the fixed values.
 
 The sections and keys are the fields of a run's dataclass: that of its kind, see `trainer.kinds`.
 """
@@ -272,7 +273,10 @@ def _type(name: str, setting: Setting, kind: Kind) -> Any:
 
 
 def _with_value(below: Setting, value: Any, source: str) -> Setting:
-    """Returns a setting with the value of a run's config.json, and the range below it, widened to hold the value."""
+    """Returns a setting with the value of a run's config.json, and the range below it, widened to hold the value.
+
+    There is no range, and the value is fixed, where the range's scale cannot hold it.
+    """
     swept = dict(below.range)
     if "choices" in swept and isinstance(swept["choices"], list) and value not in swept["choices"]:
         swept["choices"] = [*swept["choices"], value]
@@ -288,7 +292,9 @@ def _fits_scale(value: float, scale: Any) -> bool:
     """Whether a range of this scale can hold a value."""
     if scale == "logit":
         return 0 < value < 1
-    return value > 0 and (scale == "log" or math.frexp(value)[0] == 0.5) if scale in ("log", "pow2") else True
+    if scale == "pow2":
+        return value > 0 and math.frexp(value)[0] == 0.5
+    return value > 0 or scale != "log"
 
 
 def _override(name: str, below: Setting, given: Any, source: str) -> Setting:

@@ -94,7 +94,9 @@ def read(text: str, source: str) -> SpaceFile:
         )
     if isinstance(metric, dict) and metric and goal is None:
         goal = "minimize"
-        warnings.append(f"{source}: the metric has no goal, so lower is better, as in W&B; --direction says otherwise")
+        warnings.append(
+            f"{source}: the metric has no goal, which means minimize in W&B; --direction, where given, overrides it"
+        )
     names = {name: dashed.get(name, name) for name in (*space.names, *fixed)}
     command = _command(data, names, source, warnings)
     return SpaceFile(

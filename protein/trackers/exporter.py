@@ -11,7 +11,9 @@ from protein.trackers.tracker import Tracker, TrialUpdate
 from protein.types import SweepRecord, TrialRecord
 
 BATCH_TRIALS = 100
-BATCH_SECONDS = 5.0  # a batch that took longer is followed by a smaller one: each is a sign of life, and is remembered
+BATCH_SECONDS = (
+    5.0  # a batch that took longer is followed by a smaller one: the end of each is a sign of life, and is saved
+)
 BATCH_POINTS = 20_000  # of curves; a batch of one trial may have more
 
 
