@@ -7,24 +7,27 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import rich_store
-from storing import new_sweep, start
+from storing import ended_owner, new_sweep, start
 
 from protein import storage
-from protein.api import moving
+from protein.api import moving, sweep_state
 from protein.cli import export
 from protein.errors import StoreError, UsageError
 from protein.ports import Store
+from protein.storage import transfer
 from protein.storage.transfer import StoredTrial
 from protein.sweep import lease
-from protein.sweep.alive import Life, alive
+from protein.sweep.alive import Alive, Life, alive
 from protein.sweep.taking_over import refuse_beside
 from protein.types import Machine, Request, TrialRecord, TrialState
+from protein.web.pages.sweeps import interrupted
 
 
 def nothing(*_: object) -> None: ...
@@ -102,7 +105,7 @@ def test_a_copy_of_a_running_sweep_is_nobodys(tmp_path: Path) -> None:
         moving.export(one, [sweep], tmp_path / "s.jsonl", nothing)
         moving.import_file(two, tmp_path / "s.jsonl", name=None, progress=nothing)
         copy = two.find_sweep("s")
-        assert copy is not None and alive(two, copy).life is not Life.RUNS
+        assert copy is not None and alive(two, copy) == Alive(Life.GONE)
         refuse_beside(two, copy)
         with pytest.raises(UsageError):
             refuse_beside(one, sweep)
@@ -110,6 +113,27 @@ def test_a_copy_of_a_running_sweep_is_nobodys(tmp_path: Path) -> None:
         process.communicate()
     one.close()
     two.close()
+
+
+def test_a_killed_sweep_that_was_moved_is_not_said_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the clock of the machine that copies is ahead, so that the lease of the copied trial seems to last."""
+    one = storage.open_whole_store(f"{tmp_path}/a.db")
+    start(one, new_sweep(one), ended_owner())
+    one.close()
+    ahead = SimpleNamespace(now=lambda zone: datetime.now(zone) + timedelta(hours=3))
+    for name, clock in (("b", datetime), ("c", ahead)):
+        monkeypatch.setattr(transfer, "datetime", clock)
+        moving.move(f"{tmp_path}/a.db", f"{tmp_path}/{name}.db", nothing)
+        two = storage.open_whole_store(f"{tmp_path}/{name}.db")
+        [copy] = two.list_sweeps()
+        assert bool(two.live_trials(copy.id)) == (clock is ahead)
+        known = two.summaries()[copy.id]
+        assert alive(two, copy) == Alive(Life.GONE) and interrupted(known.running) == [0]
+        [line] = sweep_state.lines(copy, alive(two, copy), num_running=1)
+        assert line == "'s' was copied before its end; run its command again to go on"
+        refuse_beside(two, copy)
+        assert two.interrupt_orphans(copy.id, lease.dead_owners(known.running.values())) == [0]
+        two.close()
 
 
 def test_exports_of_equal_sweeps_are_equal_files(tmp_path: Path) -> None:

@@ -338,6 +338,7 @@ def test_only_a_gone_process_of_this_machine_is_dead() -> None:
     assert dead_owners([f"elsewhere:{pid}:{started}"]) == []
     before = storing.ended_owner()  # another process that had this id before
     assert dead_owners([before, current_owner(), before]) == [before]
+    assert dead_owners(["", current_owner()]) == [""], "nobody runs a copied trial"
 
 
 HERE, MACHINE, BOOT, OUTERMOST = "5f0c21ab-1a363c15-4026531836", "5f0c21ab", "1a363c15", "4026531836"

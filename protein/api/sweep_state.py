@@ -39,7 +39,9 @@ def lines(sweep: SweepRecord, now: Alive, *, num_running: int) -> list[str]:
 
 def why_not_running(sweep: SweepRecord, now: Alive) -> str:
     """Returns how the last run of a sweep ended that no process runs now."""
-    return f"ended: {sweep.ended}" if sweep.ended else f"was killed: {now.process()} is gone"
+    if sweep.ended:
+        return f"ended: {sweep.ended}"
+    return f"was killed: {now.process()} is gone" if now.owner else "was copied before its end"
 
 
 def unknown(now: Alive) -> str:

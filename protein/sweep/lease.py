@@ -8,7 +8,7 @@ counted from the boot of the machine, since the wall clock may be set while the 
 Machines and containers may share a host name, and a process of another container cannot be seen. So on Linux an owner
 ends with its place: machine, boot and namespace of process ids, as in `lab:4711:8123.45@5f0c21ab-1a363c15-4026531836`.
 Of a process of another place only the lease tells whether it runs. The owners of older stores have no place: their
-leases decide, too. A trial that was running when its sweep was copied has the owner "" in the copy: nobody runs it there.
+leases decide, too. In a copy of a sweep, a trial that was running has the owner "": nobody runs the copy.
 """
 
 import hashlib
