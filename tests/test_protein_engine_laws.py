@@ -14,7 +14,7 @@ from protein.engine.history import History
 from protein.engine.laws import CHECKED_TIMES, Laws, Plan, fit_laws
 from protein.engine.recommend import best, contenders
 from protein.errors import UsageError
-from protein.space import Categorical, Float, Integer, Space
+from protein.space import Categorical, Float, Integer, Parameter, Space
 from protein.types import Observation, Params, TrialState
 
 SPACE = Space(
@@ -195,7 +195,7 @@ def test_constraints_hold_in_plans() -> None:
 
 
 def test_a_parameter_that_a_constraint_moves_is_named() -> None:
-    parameters = [
+    parameters: list[Parameter] = [
         Float("lr", 1e-4, 1e-1, scale="log"),
         Integer("batch", 1, 1024, scale="log"),  # changes nothing
         Integer("steps", 100, 30_000, scale="log"),
