@@ -6,11 +6,14 @@ programs use Alembic, too, and we must not take their databases for ours.
 """
 
 import shlex
+from datetime import UTC, datetime
 from pathlib import Path
 
-from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy import Connection, Engine, String, column, inspect, select, table, text
 
 from protein.errors import StoreError
+
+from .tables import Utc
 
 HEAD = "0006"
 VERSION_TABLE = "protein_schema"
@@ -32,7 +35,8 @@ def bring_up_to_date(
         read_only: whether the database can only be read, so that an older one is refused.
 
     Raises:
-        StoreError: the database is another program's, or from a newer version of ours; it has not been changed.
+        StoreError: the database is another program's, or from a newer version of ours; or it is to be upgraded while a
+            trial runs. It has not been changed.
     """
     with engine.connect() as connection:
         version = version_of(connection, shown, head)
@@ -55,7 +59,9 @@ def bring_up_to_date(
         with connection.begin():
             if engine.dialect.name == "postgresql":
                 connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
-            if version_of(connection, shown, head) != head:  # no other process was faster
+            if (version := version_of(connection, shown, head)) != head:  # no other process was faster
+                if version is not None:
+                    _refuse_while_a_trial_runs(connection, shown, version, head)
                 _upgrade(connection, migrations)
                 if engine.dialect.name == "sqlite":
                     broken = connection.execute(text("PRAGMA foreign_key_check")).fetchall()
@@ -94,6 +100,20 @@ def version_of(connection: Connection, shown: str, head: str = HEAD) -> str | No
             "; upgrade with: pip install --upgrade protein-sweep"
         )
     return version
+
+
+def _refuse_while_a_trial_runs(connection: Connection, shown: str, version: str, head: str) -> None:
+    """Raises `StoreError` if one does: the older version that runs its sweep could not go on after the upgrade."""
+    state, owner, until = column("state", String()), column("owner", String()), column("lease_until", Utc())
+    running = select(owner, until).select_from(table("trials")).where(state == "running").order_by(until.desc())
+    last = connection.execute(running.limit(1)).first()
+    if last is None or last[1] <= datetime.now(UTC):
+        return
+    raise StoreError(
+        f"store {shown} has schema {version}, and this version of protein would upgrade it to {head}, but a trial of an"
+        f" older version runs on it (process {last[0]}); wait until its sweep has ended. If that process is gone, try"
+        f" again after {last[1].astimezone():%H:%M:%S}"
+    )
 
 
 def _upgrade(connection: Connection, migrations: Path) -> None:

@@ -7,15 +7,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from assets.make_old_store import contents
 from patience import PATIENCE_SECONDS
 from sqlalchemy import Engine, MetaData, inspect, text
-from storing import start
+from storing import new_sweep, start
 
+from protein.cli import main
 from protein.errors import StoreError
 from protein.storage import copy_file, open_store, upgrade
 from protein.storage.engine import WRITE, create_engine, parse_url
@@ -215,6 +216,35 @@ def test_an_upgrade_that_fails_changes_nothing(tmp_path: Path, more: str, reason
     store = open_store(str(path))
     assert contents(store) == json.loads((ASSETS / "storage_0001.json").read_text())
     store.close()
+
+
+def test_an_older_schema_on_which_a_trial_runs_is_left_to_it(tmp_path: Path) -> None:
+    """A sweep of an older version could not go on after an upgrade."""
+    path, soon = tmp_path / "x.db", datetime.now(UTC) + timedelta(seconds=100)
+    shutil.copy(ASSETS / "storage_0001.db", path)
+    until = "UPDATE trials SET lease_until = ? WHERE number = (SELECT MAX(number) FROM trials WHERE state = 'running')"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(until, (f"{soon:%Y-%m-%d %H:%M:%S.%f}",))
+    after = f"{soon.astimezone():%H:%M:%S}"
+    with pytest.raises(StoreError, match=rf"\(process host:1\); wait until .* ended\. If .* again after {after}$"):
+        open_store(str(path))
+    assert version(path) == "0001"
+    assert main(["store", "upgrade", str(path)]) == 2
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["x.db"], "no copy is in the way of the next try"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(until, (f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S.%f}",))
+    open_store(str(path)).close()
+    assert version(path) == upgrade.HEAD
+
+
+def test_no_store_is_upgraded_under_a_trial(own_url: str, engine: Engine, tmp_path: Path) -> None:
+    store = open_store(own_url)
+    start(store, new_sweep(store), "host:7", lease_seconds=100.0)
+    store.close()
+    later = later_migrations(tmp_path / "later")
+    with pytest.raises(StoreError, match=r"process host:7"):
+        upgrade.bring_up_to_date(engine, "x", migrations=later, head=NEXT)
+    open_store(own_url).close()
 
 
 def test_an_older_schema_that_may_only_be_read_says_how_to_read_it(

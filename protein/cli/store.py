@@ -8,7 +8,7 @@ from protein.cli.arguments.keeping import StoreCommandArguments
 from protein.cli.export import lines, plain
 from protein.cli.output import Progress, print_json
 from protein.cli.parse import Command
-from protein.errors import StoreError, StoreUnavailable, UsageError
+from protein.errors import ProteinError, StoreError, StoreUnavailable, UsageError
 from protein.spelling import nearest
 from protein.units import format_size
 from protein.urls import hidden
@@ -94,7 +94,12 @@ def _upgrade(arguments: StoreCommandArguments, url: str) -> int:
         storage.copy_file(file, backup)
     elif arguments.output is not None:
         raise UsageError("of a PostgreSQL store no backup is made here: use pg_dump, and drop -o")
-    storage.open_store(url, create=False).close()
+    try:
+        storage.open_store(url, create=False).close()
+    except ProteinError:  # the store is as it was, and a second try would find the copy in its way
+        if backup is not None:
+            backup.unlink(missing_ok=True)
+        raise
     if arguments.json:
         copy = None if backup is None else str(backup)
         print_json({"store": _shown(url), "from": have, "to": newest, "backup": copy})
