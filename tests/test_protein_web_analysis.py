@@ -12,16 +12,20 @@ import pytest
 from browsing import ODD_NAME, Served
 from planting import NEW_IS_BETTER, PLANTED, asked
 from storing import complete, new_sweep, start
+from viewing import add_run
 
 from protein.analysis.comparison import compare
 from protein.analysis.model_maps import SweepModel
+from protein.analysis.range_end import RangeEnd
 from protein.analysis.sides import Side, SweepResult
 from protein.errors import UsageError
+from protein.space import Space
 from protein.storage import open_store
-from protein.types import Measurement, Outcome, Suggestion, SuggestionKind, TrialEnd, TrialState
+from protein.types import Measurement, Observation, Outcome, Suggestion, SuggestionKind, TrialEnd, TrialState
 from protein.web import models
 from protein.web.answers import StillComputing
 from protein.web.frame import Frame
+from protein.web.pages import parameters
 from protein.web.pages.curves import curve_metrics, rounded, spread_order
 from protein.web.pages.parameters import some
 from protein.web.selected import selected
@@ -225,7 +229,7 @@ def test_an_answer_that_needs_long_says_so_at_once(own_store: str, monkeypatch: 
     viewer = Viewer(store, own_store, threading.Event())
     frame = viewer.frame("pong")
 
-    def ask() -> bool:
+    def ask() -> tuple[bool, bool]:
         return models.fitted(viewer, frame, "slow", lambda: go_on.wait(60.0))
 
     with pytest.raises(StillComputing):
@@ -235,9 +239,45 @@ def test_an_answer_that_needs_long_says_so_at_once(own_store: str, monkeypatch: 
     while found is None:
         with contextlib.suppress(StillComputing):
             found = ask()
-    assert found is True
+    assert found == (True, False)
     viewer.stopping.set()
     store.close()
+
+
+def test_slices_and_ends_of_ranges_are_those_of_an_earlier_model_until_the_newest_is_fitted(
+    own_store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trials may end faster than a fit takes. Then no fit is ever the newest one."""
+    go_on, fit = threading.Event(), SweepModel.fit
+    go_on.set()
+
+    def slowly(space: Space, seen: list[Observation]) -> SweepModel:
+        go_on.wait(60.0)
+        return fit(space, seen)
+
+    def ends(space: Space, seen: list[Observation], model: SweepModel) -> list[RangeEnd]:
+        name, num = space.names[0], model.num_scores  # the number tells of which model it is
+        return [RangeEnd(name=name, end="low", bound=0, best_value=num, probability=1.0, effect=1.0, natural=False)]
+
+    monkeypatch.setattr(SweepModel, "fit", slowly)
+    monkeypatch.setattr(parameters, "range_ends", ends)
+    server = Served(own_store)
+    found = [asked(server, "slices", sweep="pong")]
+    monkeypatch.setattr(models, "PATIENCE_SECONDS", 0.05)
+    go_on.clear()
+    add_run(own_store, of=1, score=17.5)
+    for _ in range(200):  # until the server has seen the new trial
+        if found[-1]["fitting"]:
+            break
+        time.sleep(0.1)
+        found.append(asked(server, "slices", sweep="pong"))
+    assert found[-1]["fitting"]
+    go_on.set()
+    while found[-1]["fitting"]:
+        found.append(asked(server, "slices", sweep="pong"))
+    server.stop()
+    assert {(one["num_scores"], one["range_ends"][0]["best_value"]) for one in found[:-1]} == {(4, 4)}
+    assert (found[-1]["num_scores"], found[-1]["range_ends"][0]["best_value"]) == (5, 5)
 
 
 def test_a_report_waits_for_its_answers(own_store: str) -> None:
@@ -245,7 +285,7 @@ def test_a_report_waits_for_its_answers(own_store: str) -> None:
     viewer = Viewer(store, own_store, threading.Event(), watched=False)
     timer = threading.Timer(3.0, go_on.set)  # longer than a page would wait
     timer.start()
-    assert models.fitted(viewer, viewer.frame("pong"), "slow", lambda: go_on.wait(60.0)) is True
+    assert models.fitted(viewer, viewer.frame("pong"), "slow", lambda: go_on.wait(60.0)) == (True, False)
     timer.join()
     viewer.stopping.set()
     store.close()

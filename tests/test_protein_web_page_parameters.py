@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from browsing import Served, View, fill_sweep
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Locator, Route, expect
 from test_protein_web_page_front import asked
 
 from protein.space import Float, Space
@@ -198,6 +198,24 @@ def patiently(served: Served, path: str, **values: Any) -> Any:
             return found
         time.sleep(0.2)
     raise AssertionError("the model was not fitted")
+
+
+def test_the_page_asks_again_while_a_newer_model_is_fitted(view_of_planted: View) -> None:
+    view = view_of_planted
+    earlier: list[Route] = []
+
+    def answer(route: Route) -> None:
+        response = route.fetch()
+        found = response.json()
+        if "slices" in found and not earlier:
+            earlier.append(route)
+            found |= {"fitting": True, "num_scores": 7}
+        route.fulfill(response=response, json=found)
+
+    view.page.route("**/api/slices?*", answer)
+    view.open("parameters?sweep=new-pong-1")
+    expect(part(view, "slices")).to_contain_text("The model has learnt from 40 scores.")
+    assert earlier
 
 
 @pytest.mark.parametrize("path", ["slices", "map"])

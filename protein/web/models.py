@@ -1,8 +1,8 @@
 """What models of a sweep learn from, out of its frame, and what they have found: computed once, in the background.
 
-An answer that needs a fit waits for it a little. Then it says that the fit is being computed, and the page asks again:
-no thread of the server is held for long. A fit is kept as long as the finished trials are the same
-(`protein.web.background`).
+An answer that needs a fit waits for it a little: no thread of the server is held for long. Then it takes an earlier
+fit, or says that the first one is being computed. In both cases the page asks again. A fit is kept as long as the
+finished trials are the same (`protein.web.background`).
 """
 
 from collections.abc import Callable
@@ -26,11 +26,14 @@ _SEED = 1
 T = TypeVar("T")
 
 
-def fitted(viewer: Viewer, frame: Frame, name: Any, make: Callable[[], T]) -> T:
+def fitted(viewer: Viewer, frame: Frame, name: Any, make: Callable[[], T]) -> tuple[T, bool]:
     """Returns what `make` gives for a sweep's finished trials; of the same trials it is computed once for each name.
 
+    While it is computed, a page gets an earlier one, and True: it should ask again. Trials may end faster than a fit
+    takes, so a page that waits for the newest fit would never show one.
+
     Raises:
-        StillComputing: it is not there yet; the page asks again.
+        StillComputing: there is none yet; the page asks again.
         UsageError: it cannot be computed, or takes too long for a report.
     """
     key = ("models", name, frame.sweep.id)
@@ -39,12 +42,12 @@ def fitted(viewer: Viewer, frame: Frame, name: Any, make: Callable[[], T]) -> T:
     )
     if found.state == "failed":
         raise UsageError(found.error)
-    if viewer.is_served and (found.value is None or found.state == "computing"):  # not an earlier one for the newest
+    if found.value is None and viewer.is_served:
         raise StillComputing("the model is being fitted")
     if found.value is None:
         raise UsageError(f"the model has not been fitted within {MAX_WAIT_SECONDS:.0f} s; try again")
     value: T = found.value
-    return value
+    return value, found.state == "computing"
 
 
 def space_of(frame: Frame) -> Space:

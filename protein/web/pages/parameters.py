@@ -7,8 +7,9 @@
                     values lie on the end of their range (`protein.analysis.range_ends`)
 `/api/map`          the model over two parameters
 
-Models are fitted to one sweep, in a thread, once for the same finished trials (`protein.web.models`). That there is no
-model yet, because a sweep has just begun, is no error: such an answer has a `problem`, a line for people.
+Models are fitted to one sweep, in a thread, once for the same finished trials (`protein.web.models`). While a model of
+newer trials is computed, answers come from the last one, and `fitting` is true. That there is no model yet, because a
+sweep has just begun, is no error: such an answer has a `problem`, a line for people.
 """
 
 import math
@@ -21,7 +22,7 @@ from starlette.routing import BaseRoute
 from protein.analysis import importance
 from protein.analysis.columns import Column, Indices, Kind
 from protein.analysis.model_maps import Axis, SweepModel
-from protein.analysis.range_ends import range_ends
+from protein.analysis.range_ends import RangeEnd, range_ends
 from protein.api.recommended import score_range
 from protein.direction import shown_estimate
 from protein.engine.gp import Array
@@ -105,8 +106,9 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
         def make() -> list[importance.Importance]:
             return viewer.compute(len(frame), _importances, space, observations(frame), target)
 
-        found = fitted(viewer, frame, ("importance", target), make)
+        found, fitting = fitted(viewer, frame, ("importance", target), make)
         return {
+            "fitting": fitting,
             "names": space.names,
             "methods": [
                 {
@@ -125,13 +127,18 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
             ],
         }
 
-    def model(frame: Frame) -> SweepModel:
-        return fitted(viewer, frame, "model", lambda: SweepModel.fit(space_of(frame), observations(frame)))
+    def model(frame: Frame) -> tuple[SweepModel, list[RangeEnd], bool]:
+        def make() -> tuple[SweepModel, list[RangeEnd]]:
+            found = SweepModel.fit(space_of(frame), observations(frame))
+            return found, range_ends(found.space, [], model=found)
+
+        (found, ends), fitting = fitted(viewer, frame, "model", make)
+        return found, ends, fitting
 
     def slices(query: Query) -> dict[str, Any]:
         frame = viewer.frame(one_sweep(query.texts("sweep", most=MAX_SWEEPS)))
         try:
-            found = model(frame)
+            found, ends, fitting = model(frame)
         except StillComputing:  # the page asks again
             raise
         except UsageError as error:
@@ -155,8 +162,8 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
                     "closeness": np.round(found.closeness(dots.x_unit, anchor, [name]), 3),
                 }
             )
-        ends = fitted(viewer, frame, "range-ends", lambda: range_ends(found.space, [], model=found))
         return {
+            "fitting": fitting,
             "anchor": about,
             "seconds": seconds,
             "cost_parameter": found.space.cost_parameter,
@@ -181,7 +188,7 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
     def two_dimensional(query: Query) -> dict[str, Any]:
         frame = viewer.frame(one_sweep(query.texts("sweep", most=MAX_SWEEPS)))
         try:
-            found = model(frame)
+            found, _, fitting = model(frame)
         except StillComputing:  # the page asks again
             raise
         except UsageError as error:
@@ -197,6 +204,7 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
         low, high = (one.high, one.low) if flips else (one.low, one.high)
         possible = score_range(frame.sweep.spec.env) or (-math.inf, math.inf)
         return {
+            "fitting": fitting,
             "anchor": about,
             "seconds": seconds,
             "x": {**_axis(one.x), "here": found.space.from_unit(anchor)[name_x]},

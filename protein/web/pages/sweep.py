@@ -63,9 +63,8 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
 
     def ends_of_ranges(query: Query) -> dict[str, Any]:
         frame = viewer.frame(_name(query))
-        key = ("models", "range-ends", frame.sweep.id)  # that of the page Parameters: it is computed once for both
         found = viewer.background.ask(
-            key,
+            ("range-ends", frame.sweep.id),
             findings.version(frame),
             lambda: viewer.compute(len(frame), range_ends, space_of(frame), observations(frame)),
         )

@@ -69,7 +69,7 @@ export async function importanceCard(context, tools, room) {
       rows: found.names.map((name) => [name, ...usable().flatMap((one) => [one.shares[name], one.values[name]])]) };
   }
 
-  return { async refresh() { tabs.set(target()); found = await load(); made.set(option); describe(); } };
+  return { async refresh() { tabs.set(target()); found = await load(); made.set(option); describe(); }, fitting: () => found.fitting };
 }
 
 function shortTitle(one) {

@@ -139,5 +139,6 @@ export async function mapCard(context, tools, room) {
       redraw();
     },
     selected: () => made.set(option),
+    fitting: () => found.fitting,
   };
 }

@@ -126,7 +126,7 @@ export async function slicesCard(context, tools, room) {
       rows: found.slices.flatMap((one) => one.axis.values.map((value, k) => [one.name, value, one.estimates.value[k], one.estimates.low[k], one.estimates.high[k], one.cost_seconds[k]])) };
   }
 
-  return { async refresh() { found = await load(); redraw(); }, selected: () => made.set(option) };
+  return { async refresh() { found = await load(); redraw(); }, selected: () => made.set(option), fitting: () => found.fitting };
 }
 
 /** Which config slices and maps go through, and at which cost: both in the address. */

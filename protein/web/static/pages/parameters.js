@@ -65,6 +65,7 @@ export async function render(root, context) {
         part.made = made;
       }
       body.dataset.state = "ready";
+      if (part.made.fitting?.()) part.soon(); // the last trial's model is not there yet
     } catch (error) {
       if (signal.aborted || error.name === "AbortError") return;
       if (error.status === undefined) console.error(error);
