@@ -134,6 +134,16 @@ def test_the_slider_can_be_dragged(view: View) -> None:
     expect(view.page.locator(".under-limit")).not_to_have_text("no limit")
 
 
+def test_rows_move_the_slider_after_a_touch_on_it_has_scrolled_the_page(view: View) -> None:
+    view.open("front?sweep=pong")
+    slider = view.page.get_by_label("Most seconds of training")
+    for event in ("pointerdown", "pointercancel"):  # what a browser tells of such a touch
+        slider.dispatch_event(event)
+    view.page.get_by_role("region", name="Expected front").locator("tbody tr").first.get_by_role("button").click()
+    expect(view.page.locator(".under-limit")).to_have_text("10s")
+    expect(slider).to_have_value("0")
+
+
 def test_the_table_of_the_expected_front_moves_the_slider(view: View, known_store: str) -> None:
     found = recommended(known_store)
     view.open("front?sweep=pong")

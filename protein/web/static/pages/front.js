@@ -258,6 +258,7 @@ export async function render(root, context) {
     made.slider = h("input", { type: "range", class: "under-slider", min: "0", max: "1000", step: "1", "aria-label": "Most seconds of training",
       onpointerdown: () => { made.held = true; },
       onpointerup: () => { made.held = false; },
+      onpointercancel: () => { made.held = false; }, // a touch that scrolls the page
       onchange: () => { made.held = false; },
       oninput: (event) => {
         const { low, high } = made.range;
