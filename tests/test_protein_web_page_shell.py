@@ -136,6 +136,15 @@ def test_more_sweeps_than_fit_into_a_view_are_refused_in_words(view_of: ViewOf, 
     assert f"sweep={names[-1]}" not in view.page.url
 
 
+def test_other_sweeps_are_chosen_on_the_page_of_no_trial(view: View) -> None:
+    view.open("trial?sweep=pong")
+    expect(view.page.get_by_text("Choose a trial.")).to_be_visible()
+    view.page.locator(".picker-button").click()
+    view.page.locator("button.menu-item", has_text="loss").click()
+    expect(view.page).to_have_url(f"{view.address}#/trial?sweep=loss")
+    expect(view.page.get_by_role("link", name="trial 20 of loss")).to_be_visible()
+
+
 def test_moving_between_pages_keeps_sweep_filter_and_selection(view: View) -> None:
     view.open("table?sweep=loss&filter=score%20%3C%201&sel=loss:14-16")
     expect(view.page.get_by_text("3 selected")).to_be_visible()

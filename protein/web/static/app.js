@@ -64,10 +64,11 @@ start();
 
 /** Shows other sweeps, without what the address says of the earlier ones alone: a column, a metric, a trial. */
 function chooseSweeps(names) {
-  if (state.page === "trial" && !names.includes(state.path[0])) return state.go("table", { sweep: names, sel: "" });
+  if (state.page === "trial" && state.path.length && !names.includes(state.path[0])) return state.go("table", { sweep: names, sel: "" });
   const gone = state.sweeps.every((name) => names.includes(name)) ? {} : { metric: "", at: "", of: "", zoom: "" };
-  for (const key of ["sort", "group"]) if (gone.metric === "" && /(params|metrics)\./.test(state.get(key))) gone[key] = "";
-  return state.set({ sweep: names, sel: "", ...gone }, { replace: false });
+  for (const key of ["sort", "group"]) if (gone.metric === "" && /(params|metrics|timings)\./.test(state.get(key))) gone[key] = "";
+  // The sides of a comparison have their labels by position, so they are of these very sweeps.
+  return state.set({ sweep: names, sel: "", side: [], reference: "", ...gone }, { replace: false });
 }
 
 async function start() {
