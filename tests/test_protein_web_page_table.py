@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from browsing import ODD_NAME, Served, View, fill_loss, fill_sweep
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Locator, Route, expect
 from storing import complete, start
 from viewing import add_run
 
@@ -260,12 +260,32 @@ def test_the_keys_stay_on_their_trial_when_another_one_comes(own_store: str, vie
     assert "sel=pong:4-5" in view.page.url
 
 
-def test_a_sort_that_another_sweep_does_not_know_is_dropped_with_its_sweep(view: View) -> None:
-    view.open("table?sweep=pong&sort=params.train.learning_rate")
+@pytest.mark.parametrize("key", ["params.train.learning_rate", "timings.startup"])
+def test_a_sort_that_another_sweep_does_not_know_is_dropped_with_its_sweep(view: View, key: str) -> None:
+    view.open(f"table?sweep=pong&sort={key}")
     view.page.locator(".picker-button").click()
     view.page.locator("button.menu-item", has_text="loss").click()
     expect(view.page.get_by_text("40 trials", exact=True)).to_be_visible()
-    assert "learning_rate" not in view.page.url
+    assert key not in view.page.url
+
+
+def test_a_key_that_is_pressed_during_an_update_moves_from_row_to_row(own_store: str, view_of: ViewOf) -> None:
+    view = view_of(own_store)
+    view.open("table?sweep=pong")
+    expect(rows(view)).to_have_count(7)
+    view.page.keyboard.press("ArrowDown")
+    held: list[Route] = []
+    view.page.route("**/api/table?*", lambda route: held.append(route))
+    add_run(own_store, of=1, score=17.5, cost_seconds=38.0)
+    while not held:
+        view.page.wait_for_timeout(20)
+    view.page.keyboard.press("j")
+    expect(view.page.locator("tr.focus")).to_have_attribute("data-number", "4")
+    view.page.unroute("**/api/table?*")
+    for route in held:
+        route.continue_()
+    expect(rows(view)).to_have_count(8)
+    expect(view.page.locator("tr.focus")).to_have_attribute("data-number", "4")
 
 
 def test_several_sweeps_stand_in_one_table(view: View) -> None:
@@ -437,3 +457,20 @@ def test_a_long_table_is_scrolled_and_updated_where_it_is(tmp_path: Path, view_o
     expect(view.page.get_by_text("2 of 400 trials")).to_be_visible()
     expect(rows(view)).to_have_count(2)
     store.close()
+
+
+def test_the_last_rows_stay_in_sight_when_trials_come_above(tmp_path: Path, view_of: ViewOf) -> None:
+    url = f"sqlite:///{tmp_path}/long.db"
+    fill_loss(url, num_trials=150)
+    view = view_of(url)
+    view.open("table?sweep=loss")
+    expect(rows(view).first).to_have_attribute("data-number", "149")
+    view.page.evaluate("(() => { const r = document.querySelector('.grid-room'); r.scrollTop = r.scrollHeight; })()")
+    last = view.page.locator("tr[data-number='0']")
+    expect(last).to_be_visible()
+    before = last.evaluate("(row) => row.getBoundingClientRect().y")
+    store = open_store(url)
+    start(store, store.list_sweeps()[0], params={"lr": 0.1})
+    store.close()
+    expect(view.page.get_by_role("table", name="Trials")).to_have_attribute("aria-rowcount", "152")
+    assert last.evaluate("(row) => row.getBoundingClientRect().y") == before

@@ -74,9 +74,12 @@ export class Grid {
     await Promise.all([...wanted].map((part) => this.#ask(part, true)));
     for (const part of [...this.parts.keys()]) if (!wanted.has(part)) this.parts.delete(part);
     const now = key === undefined ? -1 : this.place(key);
-    if (now >= 0 && now !== first) this.room.scrollTop += (now - first) * rowHeight;
+    const top = this.room.scrollTop + (now >= 0 ? (now - first) * rowHeight : 0);
+    this.room.scrollTop = top;
     moved();
     this.redraw();
+    this.room.scrollTop = top; // again: before, a table with new rows was not high enough to scroll to its end
+    this.#draw();
   }
 
   rebuild() {

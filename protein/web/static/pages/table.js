@@ -29,6 +29,7 @@ export async function render(root, context) {
   let focus = 0; // the row of the keyboard
   let anchor = 0; // where a selection with shift began
   let moved = false; // whether somebody has put them there
+  let on = []; // the keys of their rows
   let widths = new Map();
   let measured = false; // whether there were rows when the widths were measured
   let places = new Map(); // of shown columns: {column, left, last}
@@ -128,10 +129,11 @@ export async function render(root, context) {
   const refresh = async () => {
     if (!known.columns.length || (grid.room.hidden && !grid.total)) return reset();
     try {
-      const [at, from] = [focus, anchor].map((index) => grid.row(index)?.key);
-      // New trials come above: the keys go on with the trials that they were on.
+      rememberRows();
+      // New trials come above: the keys go on with the trials that they are on. They may move while the rows are fetched.
       await grid.refresh(() => {
         if (!moved) return;
+        const [at, from] = on;
         if (at !== undefined && grid.place(at) >= 0) focus = grid.place(at);
         if (from !== undefined && grid.place(from) >= 0) anchor = grid.place(from);
       });
@@ -298,7 +300,12 @@ export async function render(root, context) {
       anchor = index;
       selection.toggle(row.sweep, row.number);
     }
+    rememberRows();
     grid.redraw();
+  }
+
+  function rememberRows() {
+    on = [focus, anchor].map((index) => grid.row(index)?.key);
   }
 
   /** Selects from one row to another one, also where they are not loaded. */
@@ -346,6 +353,7 @@ export async function render(root, context) {
     focus = Math.max(0, Math.min(grid.total - 1, focus + by));
     moved = true;
     if (extend) { selectRange(anchor, focus); } else if (before !== focus) anchor = focus;
+    rememberRows();
     grid.show(focus);
     grid.redraw();
     grid.room.focus({ preventScroll: true });
@@ -362,6 +370,7 @@ export async function render(root, context) {
   keys.bind("Space", "select or unselect the trial (with ⇧ and arrows: several)", () => {
     const row = grid.row(focus);
     anchor = focus;
+    rememberRows();
     if (row) selection.toggle(row.sweep, row.number);
   }, signal);
   keys.bind("a", "select all trials that match", () => selectAll(true), signal);
