@@ -4,7 +4,7 @@ import csv
 import re
 
 from browsing import View
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Locator, Route, expect
 
 NAMES = "&".join(f"sweep={side}-pong-{seed}" for side in ("old", "new") for seed in (1, 2))
 
@@ -39,6 +39,21 @@ def test_only_what_differs_is_shown_against_a_reference(view: View) -> None:
     assert row(view, "score") == ["3.610 +1.920", "2.560 +0.870", "1.690"]
     view.page.reload()
     expect(view.page.get_by_text(re.compile(r"against trial 7\."))).to_be_visible()
+
+
+def test_what_is_chosen_while_a_part_loads_is_done_when_it_is_there(view: View) -> None:
+    view.open("compare?sweep=loss&sel=loss:1.4.7&view=sweeps")
+    expect(view.page.get_by_text("Choose two or more sweeps.")).to_be_visible()
+    held: list[Route] = []
+    view.page.route("**/api/curves?*", lambda route: held.append(route))
+    view.page.get_by_role("button", name="Trials").click()
+    expect(heads(view)).to_have_count(3)
+    view.page.get_by_label("all rows").check()
+    while not held:
+        view.page.wait_for_timeout(20)
+    assert row(view, "optimizer") == []
+    held[0].continue_()
+    expect(view.page.locator("table.compare")).to_contain_text("optimizer")
 
 
 def test_a_trial_can_be_taken_out_and_opened_and_the_table_saved(view: View) -> None:
@@ -114,6 +129,9 @@ def test_sides_may_be_named(view_of_planted: View) -> None:
     view.page.reload()
     expect(view.page.locator(".headline")).to_contain_text("PPO + memory is ahead of PPO")
     expect(view.page.get_by_text("0 is score")).to_be_visible()
+    view.page.locator(".picker-button").click()  # the sides were those of two sweeps
+    view.page.get_by_label("Show new-pong-2 with the others").check()
+    expect(view.page.locator(".compare-room[data-sides='old-pong-1|new']")).to_be_visible()
 
 
 def test_what_cannot_be_compared_says_why(view: View) -> None:

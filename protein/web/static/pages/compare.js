@@ -14,6 +14,7 @@ export async function render(root, context) {
   root.append(h("h1", { class: "visually-hidden", text: "Compare" }), h("div", { class: "toolbar" }, tabs.root, tools), room);
   let shown = "";
   let part = null;
+  let late = []; // keys of the address that changed before the part was there
   let leaving = null; // aborted when its part is left: late answers must not draw over the other one
   await show();
 
@@ -24,12 +25,15 @@ export async function render(root, context) {
       leaving?.abort();
       leaving = new AbortController();
       part = null;
+      late = [];
       fill(room);
       fill(tools);
       const signal = AbortSignal.any([context.signal, leaving.signal]);
       try {
         const made = await (shown === "trials" ? compareTrials : compareSweeps)(room, tools, { ...context, signal });
-        if (!signal.aborted) part = made;
+        if (signal.aborted) return;
+        part = made;
+        if (late.length) await part.stateChanged?.(late);
       } catch (error) {
         if (error.name !== "AbortError" || context.signal.aborted) throw error;
       }
@@ -41,7 +45,9 @@ export async function render(root, context) {
     async stateChanged(keys) {
       const before = shown;
       await show();
-      if (before === shown) await part?.stateChanged?.(keys);
+      if (before !== shown) return;
+      if (part) await part.stateChanged?.(keys);
+      else late.push(...keys);
     },
   };
 }
