@@ -95,13 +95,15 @@ def browser() -> Iterator[Browser]:
 class Served:
     """A store's page, served from a thread of this process."""
 
-    def __init__(self, store_url: str, port: int | None = None, *, token: str | None = None) -> None:
+    def __init__(
+        self, store_url: str, port: int | None = None, *, token: str | None = None, artifacts: Path | None = None
+    ) -> None:
         self.store_url = store_url
         self._token = token
         self._listening = app.listen("127.0.0.1", port) if port else _free()
         self.port: int = self._listening.getsockname()[1]
         self.address = f"http://127.0.0.1:{self.port}/"
-        self.server = app.make_server(store_url, host="127.0.0.1", token=token)
+        self.server = app.make_server(store_url, host="127.0.0.1", token=token, artifacts=artifacts)
         self._thread = threading.Thread(target=self.server.serve_on, args=(self._listening,), daemon=True)
         self._thread.start()
 

@@ -177,6 +177,10 @@ def test_a_store_is_moved(filled: Path, run: Run) -> None:
 @pytest.fixture
 def with_files(folder: Path) -> Path:
     """A store with a sweep of five finished trials, each with a checkpoint of 1,000 bytes, a log and a state."""
+    return fill_with_files(folder, "runs")
+
+
+def fill_with_files(folder: Path, artifacts: str) -> Path:
     store = storage.open_store("sqlite:///runs/protein.db")
     sweep = rich_store.fill(store, "odd", num_trials=5)
     sweep = store.create_sweep(
@@ -193,7 +197,7 @@ def with_files(folder: Path) -> Path:
     )
     for i in range(5):
         trial = start(store, sweep, params={"lr": 0.1 + i / 10})
-        place = folder / "runs" / "s" / f"{i:04d}"
+        place = folder / artifacts / "s" / f"{i:04d}"
         place.mkdir(parents=True)
         for name in ("checkpoint.safetensors", "log.txt", "state.bin"):
             (place / name).write_bytes(b"x" * 1000)
@@ -330,6 +334,18 @@ def test_rename_takes_folder_and_paths_along(with_files: Path, run: Run) -> None
     (with_files / "runs" / "june").mkdir()
     assert "exists already" in run.error("rename july june")
     assert run("show july")
+
+
+def test_files_of_a_sweep_that_was_given_a_folder_for_them(folder: Path, run: Run) -> None:
+    everything = len(remaining(fill_with_files(folder, "scratch")))
+    assert "nothing to delete" in run("clean s")
+    assert "freed" in run("clean s --artifacts scratch") and 0 < len(remaining(folder)) < everything
+    assert "is now 't'; its files are in scratch/t" in run("rename s t --artifacts scratch")
+    assert (folder / "scratch" / "t" / "0004" / "log.txt").is_file()
+    assert "give the one that the sweep was given" in run.error("rm t --yes --artifacts nowhere")
+    assert "give the one that the sweep was given" in run.error("view --artifacts nowhere")
+    assert "files of its trials in scratch/t" in run("rm t --yes --artifacts scratch")
+    assert remaining(folder) == []
 
 
 def test_a_rename_that_was_killed_between_folder_and_store_is_finished_by_the_same_command(

@@ -175,10 +175,14 @@ def test_a_trial_that_waits_says_why_and_that_it_goes_on(own_store: str, view_of
 @pytest.fixture
 def with_files(tmp_path: Path) -> tuple[str, Path, Path]:
     """A store whose first trial left files in its folder, and names one outside; the folder, and the file outside."""
+    return fill_with_files(tmp_path, "runs")
+
+
+def fill_with_files(tmp_path: Path, artifacts: str) -> tuple[str, Path, Path]:
     url = f"sqlite:///{tmp_path}/runs/protein.db"
     (tmp_path / "runs").mkdir()
     sweep = fill_store(url)
-    folder = tmp_path / "runs" / "pong" / "0007"
+    folder = tmp_path / artifacts / "pong" / "0007"
     folder.mkdir(parents=True)
     secret = tmp_path / "secret.txt"
     secret.write_text("secret")
@@ -208,6 +212,16 @@ def with_files(tmp_path: Path) -> tuple[str, Path, Path]:
     store.finish_trial(trial, Outcome(end=TrialEnd.COMPLETE, score=1.0, cost_seconds=1.0, steps=1), left)
     store.close()
     return url, folder, secret
+
+
+def test_files_in_a_folder_that_the_view_was_given(tmp_path: Path) -> None:
+    url, folder, _ = fill_with_files(tmp_path, "scratch")
+    for given, size in ((None, None), (tmp_path / "scratch", (folder / "trial.log").stat().st_size)):
+        served = Served(url, artifacts=given)
+        listed = {one["name"]: one for one in asked(served, "trial", sweep="pong", number=7)["files"]}
+        assert listed["trial.log"]["size"] == size
+        assert "it lies outside" in listed["secret.txt"]["problem"]
+        served.stop()
 
 
 def test_files_are_listed_and_sent_from_the_sweeps_folder_alone(

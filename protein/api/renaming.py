@@ -20,8 +20,15 @@ if TYPE_CHECKING:
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def rename(store: "WholeStore", store_url: str, old: str, new: str) -> Path | None:
+def rename(store: "WholeStore", store_url: str, old: str, new: str, artifacts: Path | None = None) -> Path | None:
     """Renames a sweep and its folder; the paths of its files in the store follow. Returns the new folder, if any.
+
+    Args:
+        store: of the sweep.
+        store_url: of the store.
+        old: the sweep's name.
+        new: its name from now on.
+        artifacts: see `stores.artifact_directory`.
 
     Raises:
         UsageError: there is no such sweep, a process runs it, or the folder cannot be renamed. Nothing was changed.
@@ -32,7 +39,7 @@ def rename(store: "WholeStore", store_url: str, old: str, new: str) -> Path | No
     if new == old:
         raise UsageError(f"sweep '{old}' has this name already; give another")
     moving.require_idle(store, sweep, "renamed")
-    before, after = SweepFolder.of(store_url, old), SweepFolder.of(store_url, new)
+    before, after = (SweepFolder.of(store_url, name, artifacts) for name in (old, new))
     trials = store.trials(sweep.id, curves=False)
     here = before.path.exists()
     there = after.path.exists() or after.path.is_symlink()
@@ -99,12 +106,19 @@ class Removal:
     left: Sequence[str]
 
 
-def plan_removal(store: "WholeStore", store_url: str, name: str) -> Removal:
-    """Returns what removing a sweep deletes. Raises `UsageError` where there is none, or a process runs it."""
+def plan_removal(store: "WholeStore", store_url: str, name: str, artifacts: Path | None = None) -> Removal:
+    """Returns what removing a sweep deletes. Raises `UsageError` where there is none, or a process runs it.
+
+    Args:
+        store: of the sweep.
+        store_url: of the store.
+        name: of the sweep.
+        artifacts: see `stores.artifact_directory`.
+    """
     sweep = stores.find(store, name)
     moving.require_idle(store, sweep, "removed")
     numbers = [int(number) for number in store.columns(sweep.id, fields=("number",)).number]
-    folder = SweepFolder.of(store_url, name)
+    folder = SweepFolder.of(store_url, name, artifacts)
     places = [folder.trial(number) for number in numbers] + [folder.path / one for one in PICTURES]
     found = [path for path in map(folder.inner, places) if path is not None]
     return Removal(

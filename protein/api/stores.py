@@ -43,11 +43,18 @@ def file(store_url: str) -> Path | None:
     return storage.database_file(store_url)
 
 
-def artifact_directory(store_url: str, sweep: str) -> Path:
+def artifact_directory(store_url: str, sweep: str, artifacts: Path | None = None) -> Path:
     """Returns the folder of a sweep's artifacts: beside the store's file, apart from those of other stores there.
 
     It is in the folder of the file's name without its ending; of a file `mine` without one it is in `mine_files`.
+
+    Args:
+        store_url: of the store.
+        sweep: its name.
+        artifacts: the folder that the sweep was given for all of its files; None: none.
     """
+    if artifacts is not None:
+        return artifacts.absolute() / sweep
     path = file(store_url)
     if path is None:
         return Path("runs").absolute() / storage.database_name(store_url) / sweep
@@ -55,6 +62,13 @@ def artifact_directory(store_url: str, sweep: str) -> Path:
         return path.parent.absolute() / sweep
     own = path.with_suffix("")
     return (own if own != path else path.with_name(f"{path.name}_files")).absolute() / sweep
+
+
+def given_artifacts(folder: Path | None) -> Path | None:
+    """Returns what --artifacts of a command says about sweeps that have run. Raises `UsageError` for no folder."""
+    if folder is not None and not folder.is_dir():
+        raise UsageError(f"--artifacts {folder}: there is no such folder; give the one that the sweep was given")
+    return folder
 
 
 def same(one: str, other: str) -> bool:

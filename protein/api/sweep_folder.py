@@ -26,8 +26,8 @@ class SweepFolder:
     real: Path | None  # None: it is missing, or a symbolic link itself
 
     @classmethod
-    def of(cls, store_url: str, sweep: str) -> "SweepFolder":
-        path = stores.artifact_directory(store_url, sweep)
+    def of(cls, store_url: str, sweep: str, artifacts: Path | None = None) -> "SweepFolder":
+        path = stores.artifact_directory(store_url, sweep, artifacts)
         usable = path.is_dir() and not path.is_symlink()
         return cls(path=path, real=path.resolve() if usable else None)
 

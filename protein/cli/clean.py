@@ -13,7 +13,7 @@ from protein.view import tables
 
 def run(command: Command) -> int:
     arguments: CleanArguments = command.arguments
-    url = stores.url(arguments.store)
+    url, artifacts = stores.url(arguments.store), stores.given_artifacts(arguments.artifacts)
     console = tables.make_console()
     plans: list[cleaning.Plan] = []
     running: list[SweepRecord] = []
@@ -29,7 +29,7 @@ def run(command: Command) -> int:
                 continue
             with working(f"looking at the files of {sweep.spec.name}"):
                 trials = store.trials(sweep.id, curves=False, last_points=True)
-                folder = SweepFolder.of(url, sweep.spec.name)
+                folder = SweepFolder.of(url, sweep.spec.name, artifacts)
                 plans.append(cleaning.plan(sweep, trials, folder, goes_on=not arguments.finished))
     for plan in plans:
         if not arguments.json:

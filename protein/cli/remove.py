@@ -16,7 +16,8 @@ def run(command: Command) -> int:
     if arguments.sweep is None:
         raise UsageError("rm needs the name of a sweep, as in protein rm pong; protein status lists them")
     with stores.opened_whole(arguments.store) as store:
-        removal = renaming.plan_removal(store, stores.url(arguments.store), arguments.sweep)
+        url, artifacts = stores.url(arguments.store), stores.given_artifacts(arguments.artifacts)
+        removal = renaming.plan_removal(store, url, arguments.sweep, artifacts)
         console = tables.make_console()
         place = display_path(removal.folder)
         files = f"the {format_size(removal.num_bytes)} of files of its trials in {place}"

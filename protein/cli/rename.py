@@ -13,7 +13,8 @@ def run(command: Command) -> int:
     if arguments.old is None or arguments.new is None:
         raise UsageError("rename needs two names, as in protein rename pong pong-july")
     with stores.opened_whole(arguments.store) as store:
-        folder = renaming.rename(store, stores.url(arguments.store), arguments.old, arguments.new)
+        url, artifacts = stores.url(arguments.store), stores.given_artifacts(arguments.artifacts)
+        folder = renaming.rename(store, url, arguments.old, arguments.new, artifacts)
     line = f"sweep '{arguments.old}' is now '{arguments.new}'"
     line += "; it has no folder" if folder is None else f"; its files are in {display_path(folder)}"
     tables.make_console().print(line, soft_wrap=True)

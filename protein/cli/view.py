@@ -26,6 +26,7 @@ def run(command: Command) -> int:
         )
     memory.keep_small()  # before there are threads
     store_url = stores.url(arguments.store if arguments.of is None else arguments.of)
+    artifacts = stores.given_artifacts(arguments.artifacts)
     stores.check(store_url)  # before the address is printed; the store is opened while the page loads
     token = security.new_token() if arguments.token else None
     listening = app.listen(arguments.host, arguments.port)
@@ -38,7 +39,7 @@ def run(command: Command) -> int:
 
         webbrowser.open(address)
     with contextlib.suppress(KeyboardInterrupt):
-        app.make_server(store_url, host=arguments.host, token=token).serve_on(listening)
+        app.make_server(store_url, host=arguments.host, token=token, artifacts=artifacts).serve_on(listening)
     print("\nended; sweeps that run are not affected", file=sys.stderr)
     return 0
 

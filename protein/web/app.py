@@ -52,10 +52,10 @@ GRACE_SECONDS = 2  # how long answers may take after Ctrl-C
 class Opening:
     """The store's way from a URL to routes, in a thread, while the server is listening already."""
 
-    def __init__(self, store_url: str) -> None:
+    def __init__(self, store_url: str, artifacts: Path | None) -> None:
         self.error: Exception | None = None
         self.stopping = threading.Event()
-        self._url = store_url
+        self._url, self._artifacts = store_url, artifacts
         self._failed: Callable[[], None] = lambda: None
         self._open = contextlib.ExitStack()
         self._first = _Stage()
@@ -93,7 +93,8 @@ class Opening:
             from protein.web.viewer import Viewer
 
             modules = _modules(FIRST_PAGES)
-            viewer = Viewer(self._open.enter_context(stores.opened(self._url)), self._url, self.stopping)
+            store = self._open.enter_context(stores.opened(self._url))
+            viewer = Viewer(store, self._url, self.stopping, artifacts=self._artifacts)
             self._first.open(modules, viewer)
             viewer.preload()
             self._rest.open(_modules([name for name in PAGES if name not in FIRST_PAGES]), viewer)
@@ -190,9 +191,16 @@ def listen(host: str, port: int | None) -> socket.socket:
     raise AssertionError("no port was tried")
 
 
-def make_server(store_url: str, *, host: str, token: str | None) -> "PageServer":
-    """Returns a server for a store's page, which does not listen yet."""
-    opening = Opening(store_url)
+def make_server(store_url: str, *, host: str, token: str | None, artifacts: Path | None = None) -> "PageServer":
+    """Returns a server for a store's page, which does not listen yet.
+
+    Args:
+        store_url: of the store.
+        host: the address that it will listen on.
+        token: without which it answers nobody; None: it answers everybody.
+        artifacts: see `stores.artifact_directory`.
+    """
+    opening = Opening(store_url, artifacts)
     config = uvicorn.Config(
         create_app(opening, host=host, token=token),
         access_log=False,  # its lines would hold what people search for, and the token

@@ -43,7 +43,15 @@ class _Kept:
 class Viewer:
     """A store that is being looked at. Its methods may be called from any thread."""
 
-    def __init__(self, store: Store, store_url: str, stopping: threading.Event, *, watched: bool = True) -> None:
+    def __init__(
+        self,
+        store: Store,
+        store_url: str,
+        stopping: threading.Event,
+        *,
+        watched: bool = True,
+        artifacts: Path | None = None,
+    ) -> None:
         """Looks at an open store.
 
         Args:
@@ -51,8 +59,10 @@ class Viewer:
             store_url: by which commands name it.
             stopping: set when the server is asked to end.
             watched: whether it is an error that the file of `store_url` is removed or replaced.
+            artifacts: see `stores.artifact_directory`.
         """
         self.store = store
+        self._artifacts = artifacts
         self.url = store_url
         self.stopping = stopping  # set when the server is asked to end
         self.background = Background(stopping)  # for what takes seconds
@@ -188,6 +198,7 @@ class Viewer:
         folder that is not there.
         """
         name = self.sweep(sweep).spec.name
-        found, of_all = (Path(os.path.normpath(stores.artifact_directory(self.url, one))) for one in (name, ""))
+        places = (stores.artifact_directory(self.url, one, self._artifacts) for one in (name, ""))
+        found, of_all = (Path(os.path.normpath(place)) for place in places)
         outside = found == of_all or not found.is_relative_to(of_all)
         return of_all / ".outside" / f"sweep-{file_name(name)}" if outside else found

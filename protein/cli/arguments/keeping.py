@@ -6,7 +6,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, UseAppendAction
 
-from protein.cli.arguments.shared import StoreArguments, SweepName, Switch, Trackers, shown
+from protein.cli.arguments.shared import Artifacts, StoreArguments, SweepName, Switch, Trackers, shown
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -100,6 +100,8 @@ class CleanArguments(StoreArguments):
     """Only say what would be deleted."""
     finished: Switch = False
     """The sweep gets no more budget: delete also what finished trials could go on from to more steps."""
+    artifacts: Artifacts = None
+    """Where its files are, if the sweep was given --artifacts."""
     json: Switch = False
     """Print JSON."""
 
@@ -112,6 +114,8 @@ class RenameArguments(StoreArguments):
     """Name of the sweep."""
     new: Positional[Annotated[str | None, shown("NEW", "(required)")]] = None
     """Its new name."""
+    artifacts: Artifacts = None
+    """Where its files are, if the sweep was given --artifacts."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,3 +128,5 @@ class RemoveArguments(StoreArguments):
     """Delete it without asking."""
     keep_files: Switch = False
     """Leave the sweep's folder as it is."""
+    artifacts: Artifacts = None
+    """Where its files are, if the sweep was given --artifacts."""

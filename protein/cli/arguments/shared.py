@@ -16,6 +16,7 @@ OF_CONFIG = "(default: the config's)"
 Switch = Annotated[bool, arg(help_behavior_hint="")]  # given or not: it takes no value
 SweepName = Positional[Annotated[str | None, shown("[SWEEP]", "(default: the only sweep of the store)")]]
 Config = Annotated[Path | None, shown("FILE", "(default: none)")]
+Artifacts = Annotated[Path | None, shown("DIR", "(default: beside the store)")]
 Trackers = Annotated[tuple[str, ...], UseAppendAction, shown("NAME", "(default: none)")]
 Under = Annotated[str | None, shown("DURATION", "(default: no limit)")]
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from tyro.conf import Positional
 
-from protein.cli.arguments.shared import StoreArguments, Switch, shown
+from protein.cli.arguments.shared import Artifacts, StoreArguments, Switch, shown
 from protein.cli.values import value_spec
 
 
@@ -22,6 +22,8 @@ class ViewArguments(StoreArguments):
     """Address to listen on. One that other machines can reach needs --token."""
     token: Switch = False
     """Make a token, without which the server answers nobody. It is printed once, in the address."""
+    artifacts: Artifacts = None
+    """Where the files of sweeps are, if they were given --artifacts."""
     open: Switch = False
     """Open the page in the browser."""
 
