@@ -121,6 +121,27 @@ def test_a_resumed_run_goes_on_at_its_share_of_the_time(monkeypatch: pytest.Monk
         assert make_steps(resumed, clock, 24 - cut, 2.0)[1:] == straight[cut + 1 :]
 
 
+def test_a_stop_ends_no_step_and_costs_no_more_than_the_longest_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, stops = [0.0], [0]
+    monkeypatch.setattr("protein.trainer.course.course.pauses.count", lambda: stops[0])
+    course = make_course(False, clock, monkeypatch)
+    make_steps(course, clock, 3, 2.0)
+    course.begin_step()
+    clock[0] += 43.9
+    assert not course.time_is_up() and course.spent_seconds == 6.0 + 43.9
+    clock[0] += 1800.0
+    assert course.time_is_up(), "it was in that step all the time"
+    stops[0] += 1
+    assert not course.time_is_up() and course.spent_seconds == 8.0, "it was stopped"
+    course.end_step()
+    assert course.elapsed == course.spent_seconds == 8.0 and course.ended() is None
+    make_steps(course, clock, 20, 2.0)
+    course.begin_step()
+    clock[0] += 1800.0
+    stops[0] += 1
+    assert course.time_is_up(), "no other step fits"
+
+
 def test_without_a_limit_of_time_the_schedule_ends_with_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     course = make_course(True, clock, monkeypatch, max_seconds=0.0)

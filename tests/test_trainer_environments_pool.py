@@ -61,7 +61,7 @@ def test_a_rollout_that_is_out_of_time_ends_at_one_step_for_all_groups() -> None
     pool = make(COUNTER, 5, workers=2)
     rollout = make_rollout(list(groups(pool)), make_policy(pool.spec), LIMIT)
     rollout.reset(1)
-    batch = rollout.collect(LIMIT, until=0.0)
+    batch = rollout.collect(LIMIT, lambda: True)
     assert batch.rewards.shape == (1, 5)
     ages = (~batch.ends[0]).float()  # an episode that has ended has begun anew
     again = rollout.collect(LIMIT)

@@ -228,28 +228,43 @@ class Course:
         """Whether the step size has not fallen yet, so that a longer run can go on from here."""
         return rate_stays(self._settings, self._progress)
 
-    def begin_step(self) -> float:
-        """Starts the clock; returns the `time.perf_counter()` at which the step must end, made or not."""
+    def begin_step(self) -> None:
+        """Starts the clock."""
         self._pauses = pauses.count()
-        self._began = began = time.perf_counter()
-        return began + (self._limit - self.elapsed) / self._speed if self._world.size == 1 else math.inf
+        self._began = time.perf_counter()
+
+    def time_is_up(self) -> bool:
+        """Whether the step that is running must end, made or not. Several processes make every step that they begin.
+
+        Any thread may ask.
+        """
+        return self._limit < math.inf and self._world.size == 1 and self.spent_seconds >= self._limit
 
     def end_step(self) -> None:
         """Stops the clock; all agree on it, and on whether a signal has come."""
         assert self._began is not None
-        before, seconds = self.elapsed, self._speed * (time.perf_counter() - self._began)
-        # The process was stopped for a while, which costs nothing: so much is known from the second step on.
-        if pauses.count() != self._pauses and self._longest:
-            seconds = min(seconds, self._longest)
+        before, seconds = self.elapsed, self._step_seconds()
+        self._began = None  # first: else another thread could count the step twice
         self.elapsed += seconds
-        self._began = None
         self._agree()
         self._longest = max(self._longest, self.elapsed - before)  # of the clock that all have agreed on
 
     @property
     def spent_seconds(self) -> float:
         """Seconds of training so far, including those of a step that is running or has failed."""
-        return self.elapsed + (0.0 if self._began is None else self._speed * (time.perf_counter() - self._began))
+        return self.elapsed + self._step_seconds()
+
+    def _step_seconds(self) -> float:
+        """Returns the seconds of the step that is running or has failed; 0: there is none.
+
+        The process may be stopped in a step (Ctrl-Z). Such a step counts at most as the longest so far. The first step
+        counts whole.
+        """
+        if (began := self._began) is None:
+            return 0.0
+        seconds = self._speed * (time.perf_counter() - began)
+        stopped = pauses.count() != self._pauses
+        return min(seconds, self._longest) if stopped and self._longest else seconds
 
     @property
     def checkpoint_due(self) -> bool:

@@ -229,9 +229,9 @@ class LanguageTraining:
             stopped = course.between_steps(self._write, decays=course.decay_is_next(size))
             if stopped:
                 break
-            until = course.begin_step()
+            course.begin_step()
             stopwatch.switch("other")
-            if self._step(course.progress(size), until):
+            if self._step(course.progress(size)):
                 course.advance(size)
             stopwatch.stop()
             course.end_step()
@@ -244,7 +244,7 @@ class LanguageTraining:
                 self._measure()
         return stopped or "steps"
 
-    def _step(self, progress: float, until: float) -> bool:
+    def _step(self, progress: float) -> bool:
         """Takes a step of the optimiser; returns whether it was made.
 
         One process gives it up between two micro-batches where the time is up or a signal has come. The data then begin
@@ -256,7 +256,7 @@ class LanguageTraining:
         parts = self._parts()
         loss = torch.zeros_like(self._losses)
         for number, rows in enumerate(parts, 1):
-            if alone and (time.perf_counter() >= until or self._context.stop.is_set()):
+            if alone and (self.course.time_is_up() or self._context.stop.is_set()):
                 self._batches.set_state(place)
                 return False
             stopwatch.switch("data")

@@ -19,7 +19,6 @@ environments in other processes.
 
 import contextlib
 import copy
-import math
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -83,14 +82,14 @@ class Collector:
         """Whether a batch has been begun and not taken. Then the rollout's state must not be saved."""
         return self._pending is not None
 
-    def begin(self, steps: int, until: float = math.inf) -> None:
-        """Begins a batch with the snapshot as it is. Needs `overlap`. `until`: see `Rollout.collect`."""
+    def begin(self, steps: int, time_is_up: Callable[[], bool] = lambda: False) -> None:
+        """Begins a batch with the snapshot as it is. Needs `overlap`. `time_is_up`: see `Rollout.collect`."""
         assert self._thread is not None and self._pending is None
         if self._stream is not None:
             self._stream.wait_stream(torch.cuda.current_stream(self._device))  # the snapshot, and the last update
-        self._pending = self._thread.submit(self._in_thread, steps, until)
+        self._pending = self._thread.submit(self._in_thread, steps, time_is_up)
 
-    def take(self, steps: int, until: float = math.inf) -> tuple[Batch, Episodes]:
+    def take(self, steps: int, time_is_up: Callable[[], bool] = lambda: False) -> tuple[Batch, Episodes]:
         """Returns the batch that was begun, or else collects one, and the episodes that finished in it.
 
         With overlap, waiting for the batch is booked as `rollout_forward`. The batch is overwritten when
@@ -100,13 +99,13 @@ class Collector:
             if self._snapshot is not None:
                 self._stopwatch.switch("copy")
                 self._snapshot.take(self._weights)
-            batch, episodes = self._rollout.collect(steps, until), self._rollout.drain_episodes()
+            batch, episodes = self._rollout.collect(steps, time_is_up), self._rollout.drain_episodes()
             self._stopwatch.switch("copy")
             batch = self._sent(batch)
         else:
             self._stopwatch.switch("rollout_forward")
             if self._pending is None:
-                self.begin(steps, until)
+                self.begin(steps, time_is_up)
             assert self._pending is not None
             pending, self._pending = self._pending, None
             batch, episodes = pending.result()
@@ -125,11 +124,11 @@ class Collector:
         if self._thread is not None:
             self._thread.shutdown()
 
-    def _in_thread(self, steps: int, until: float) -> tuple[Batch, Episodes]:
+    def _in_thread(self, steps: int, time_is_up: Callable[[], bool]) -> tuple[Batch, Episodes]:
         self._prepare()
         on_stream = torch.cuda.stream(self._stream) if self._stream is not None else contextlib.nullcontext()
         with on_stream:
-            return self._sent(self._rollout.collect(steps, until)), self._rollout.drain_episodes()
+            return self._sent(self._rollout.collect(steps, time_is_up)), self._rollout.drain_episodes()
 
     def _sent(self, batch: Batch) -> Batch:
         """Begins to copy a batch to a GPU. Its buffers are not written again before the update has ended."""

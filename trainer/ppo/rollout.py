@@ -25,9 +25,7 @@ Normalised observations and scaled rewards: see `protein.trainer.ppo.conditionin
 
 import dataclasses
 import itertools
-import math
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -162,16 +160,16 @@ class Rollout:
             self._state.copy_(state["recurrent"])
         self.conditioning.set_own_state(state)
 
-    def collect(self, steps: int, until: float = math.inf) -> Batch:
+    def collect(self, steps: int, time_is_up: Callable[[], bool] = lambda: False) -> Batch:
         """Takes `steps` steps, at most the horizon, in every environment. Leaves the stopwatch in `other`.
 
-        Once `time.perf_counter()` has reached `until` it takes no further step, but at least one.
+        Once `time_is_up()` it takes no further step, but at least one.
         """
         # Not in inference mode, because the update differentiates operations that read these tensors.
         with torch.no_grad(), autocast(self.device, self._precision), self._policy.held():
-            return self._collect(steps, until)
+            return self._collect(steps, time_is_up)
 
-    def _collect(self, steps: int, until: float) -> Batch:
+    def _collect(self, steps: int, time_is_up: Callable[[], bool]) -> Batch:
         switch, groups = self._stopwatch.switch, self._groups
         switch("copy")
         before = self._now
@@ -187,7 +185,7 @@ class Rollout:
         self._policy.distribution.fill_noise_(self._all_noise[:steps], self._generator)
         finals: Finals = []
         take = self._in_turn if groups[0].pool is None else self._as_they_finish
-        steps = take(steps, until, finals)
+        steps = take(steps, time_is_up, finals)
         self._start = steps
         switch("rollout_forward")
         for group in groups:
@@ -197,10 +195,10 @@ class Rollout:
         switch("other")
         return batch
 
-    def _in_turn(self, steps: int, until: float, finals: Finals) -> int:
+    def _in_turn(self, steps: int, time_is_up: Callable[[], bool], finals: Finals) -> int:
         """Steps the groups one after the other; returns how many steps each has taken."""
         for t in range(steps):
-            if t and time.perf_counter() >= until:
+            if t and time_is_up():
                 steps = t
                 break
             for group in self._groups:
@@ -209,7 +207,7 @@ class Rollout:
             group.wait()
         return steps
 
-    def _as_they_finish(self, steps: int, until: float, finals: Finals) -> int:
+    def _as_they_finish(self, steps: int, time_is_up: Callable[[], bool], finals: Finals) -> int:
         """Steps each group as soon as processes have finished its last step; returns how many steps each has taken.
 
         One group may be ahead of another, up to the end of the rollout. What a group does depends on its own steps
@@ -219,7 +217,7 @@ class Rollout:
         pool = self._groups[0].pool
         while min(taken) < steps:
             for index, group in enumerate(self._groups):
-                if taken[index] and time.perf_counter() >= until:
+                if taken[index] and time_is_up():
                     steps = min(steps, max(taken))
                 if taken[index] < steps and group.is_done:
                     self._advance(group, taken[index], finals)

@@ -226,22 +226,22 @@ class Training:
                 stopped = course.between_steps(self._write, decays=self._schedule.decay_is_next(course.steps))
                 if stopped:
                     break
-            until = course.begin_step()
+            course.begin_step()
             stopwatch.switch("other")
             if not train.overlap:
                 self._prepare(agents // world.size)
-            batch, finished = self._collector.take(self._schedule.horizon(course.steps), until)
+            batch, finished = self._collector.take(self._schedule.horizon(course.steps), course.time_is_up)
             batch = self._rollout.settle(batch, world)
             taken = len(batch) * world.size
             progress = course.progress(taken)
             course.advance(taken)
             # A checkpoint or an end that is due comes after this batch, so no other is begun.
             ends = course.checkpoint_due or self._schedule.decay_is_next(course.steps) or course.ended() is not None
-            if train.overlap and not ends and time.perf_counter() < until and course.steps < train.total_timesteps:
-                self._collector.begin(self._schedule.horizon(course.steps), until)
+            if train.overlap and not ends and not course.time_is_up() and course.steps < train.total_timesteps:
+                self._collector.begin(self._schedule.horizon(course.steps), course.time_is_up)
             self._prepare(min(train.minibatch_size // world.size, len(batch)))
             try:
-                self._figures |= self._ppo.update(batch, progress, until)
+                self._figures |= self._ppo.update(batch, progress, course.time_is_up)
             except DivergedError as error:
                 raise DivergedError(f"diverged at step {course.steps}: {error}") from error
             stopwatch.switch("logging")

@@ -23,7 +23,7 @@ import dataclasses
 import logging
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 
@@ -167,11 +167,11 @@ class PPO:
         """The step size of the last update."""
         return self._optimizer.learning_rate
 
-    def update(self, batch: Batch, progress: float, until: float = math.inf) -> dict[str, float]:
+    def update(self, batch: Batch, progress: float, time_is_up: Callable[[], bool] = lambda: False) -> dict[str, float]:
         """Goes over the batch `update_epochs` times in minibatches; returns the figures of the last one.
 
-        Leaves the stopwatch in `other`. Once `time.perf_counter()` has reached `until` it begins no further minibatch;
-        then the figures of the last one are missing.
+        Leaves the stopwatch in `other`. Once `time_is_up()` it begins no further minibatch. Then the figures of the
+        last one are missing.
 
         Raises:
             DivergedError: a gradient, the loss or a weight is not finite. It is looked at once per update.
@@ -183,24 +183,24 @@ class PPO:
         size = self._minibatch_segments(drawn.segments, drawn.steps)
         norms = torch.zeros((), device=self._device)
         terms: dict[str, torch.Tensor] = {}
-        if self._recompute_logprobs and time.perf_counter() < until:
+        if self._recompute_logprobs and not time_is_up():
             drawn = dataclasses.replace(drawn, logprobs=self.logprobs(drawn, size))
         ratios = None
-        if config.overlap and time.perf_counter() < until:
+        if config.overlap and not time_is_up():
             ratios = self.ratios(drawn, size).view_as(batch.logprobs)
         switch("advantage")
         advantages, returns = advantages_and_returns(batch, ratios, config, self._world)
         by_draw = advantages.view_as(drawn.logprobs), returns.view_as(drawn.logprobs)
         passes = 0
         for epoch in range(config.update_epochs):
-            if epoch and time.perf_counter() >= until:
+            if epoch and time_is_up():
                 break
             # With a target KL any pass may turn out to be the last one.
             last_epoch = epoch == config.update_epochs - 1 or bool(config.target_kl)
             terms, passes = {}, passes + 1
             minibatches = list(shuffled(drawn.segments, size, self._generator))
             for index, chosen in enumerate(minibatches):
-                if time.perf_counter() >= until:
+                if time_is_up():
                     break
                 wanted = terms if last_epoch and index == len(minibatches) - 1 else None
                 norms += self._step(drawn, *by_draw, to_device(chosen, self._device), wanted)
