@@ -238,7 +238,9 @@ class Course:
 
         Any thread may ask.
         """
-        return self._limit < math.inf and self._world.size == 1 and self.spent_seconds >= self._limit
+        if self._limit == math.inf or self._world.size > 1 or self.elapsed + self._clock_seconds() < self._limit:
+            return False
+        return self.spent_seconds >= self._limit
 
     def end_step(self) -> None:
         """Stops the clock; all agree on it, and on whether a signal has come."""
@@ -260,11 +262,14 @@ class Course:
         The process may be stopped in a step (Ctrl-Z). Such a step counts at most as the longest so far. The first step
         counts whole.
         """
-        if (began := self._began) is None:
-            return 0.0
-        seconds = self._speed * (time.perf_counter() - began)
+        seconds = self._clock_seconds()
         stopped = pauses.count() != self._pauses
         return min(seconds, self._longest) if stopped and self._longest else seconds
+
+    def _clock_seconds(self) -> float:
+        """Returns what the clock says of that step, stops included."""
+        began = self._began
+        return 0.0 if began is None else self._speed * (time.perf_counter() - began)
 
     @property
     def checkpoint_due(self) -> bool:
