@@ -236,6 +236,25 @@ def test_a_program_that_is_ended_with_its_trial_is_no_mistake(tmp_path: Path) ->
     assert [trial.end for trial in result.trials] == [TrialEnd.COMPLETE, TrialEnd.CAPPED]
 
 
+def test_a_function_that_reports_its_cost_ends_itself_at_the_cap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("protein.sweep.backends.processes.GRACE_SECONDS", 0.3)
+
+    def cleans_up(params: dict[str, Any], report: Report) -> float:
+        try:
+            report(1, 1.0, cost_seconds=1.0)
+            report(1 if int(report.directory.name) else 0, 1.0, cost_seconds=100.0)  # of a point of the curve, or not
+        finally:
+            time.sleep(1.0)
+            (report.directory / "clean").touch()
+        return 1.0
+
+    trials = run(tmp_path, cleans_up, max_trials=2, cap=50.0).trials
+    assert [(trial.end, trial.cost_seconds) for trial in trials] == 2 * [(TrialEnd.CAPPED, 100.0)]
+    assert len(list(tmp_path.rglob("clean"))) == 2
+
+
 def test_steps_that_count_anew_keep_the_cost_and_the_score_of_the_curve(tmp_path: Path) -> None:
     def restarts(params: dict[str, Any], report: Report) -> float:
         report(10, 0.2, cost_seconds=1.0)

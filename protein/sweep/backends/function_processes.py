@@ -261,8 +261,9 @@ class FunctionRecord:
         self._interrupted = self._reports_costs = False
         self.last: Measurement | None = None
         self.last_score: float | None = None
-        self._told_seconds = 0.0  # the last cost that it reported
-        self._told_at = 0.0  # when it did
+        self.told_seconds: float | None = None
+        self._last_seconds = 0.0  # the last cost that is known
+        self._told_at = 0.0  # since when
         self._ended_at = 0.0  # when the function had ended, by its own word
 
     def take(self, data: bytes) -> None:
@@ -284,23 +285,19 @@ class FunctionRecord:
                 self._reports_costs |= event.cost_seconds is None
                 self._backend.costs_are_reported |= self._reports_costs
                 for point in event.measurements:
-                    self.last, self._told_seconds, self._told_at = point, point.elapsed_seconds, told_at
+                    self.last, self._last_seconds, self._told_at = point, point.elapsed_seconds, told_at
                     self.last_score = self.last_score if point.score is None else point.score
                     self._fresh.append(point)
                 if event.cost_seconds is not None and not event.measurements:  # of a point that its curve leaves out
-                    self._told_seconds, self._told_at = event.cost_seconds, told_at
+                    self._last_seconds, self._told_at = event.cost_seconds, told_at
+                    self.told_seconds = event.cost_seconds
 
     def take_measurements(self) -> tuple[Measurement, ...]:
         points, self._fresh = tuple(self._fresh), []
         return points
 
-    def cost_by_now(self, now: float) -> float | None:
-        """Returns the seconds since the function was called, or the cost that it has reported.
-
-        None where earlier trials reported theirs and this one has not yet.
-        """
-        if self._reports_costs:
-            return self._told_seconds
+    def wall_cost(self, now: float) -> float | None:
+        """Returns the seconds since the function was called; None where it, or an earlier one, reports its own."""
         return None if self._backend.costs_are_reported or self._began is None else now - self._began
 
     def outcome(self, trial: TrialOfProcess) -> Outcome:
@@ -316,8 +313,8 @@ class FunctionRecord:
             cost = 0.0 if self._began is None else trial.ended_at - self._began
             if self.last is not None:
                 if self._reports_costs:  # since then, the clock is what is left to go by
-                    cost = self._told_seconds + max(trial.ended_at - self._told_at, 0.0)
-                cost = max(cost, self._told_seconds)
+                    cost = self._last_seconds + max(trial.ended_at - self._told_at, 0.0)
+                cost = max(cost, self._last_seconds)
             steps = 0 if self.last is None else self.last.steps
         return self._ended(trial, cost, steps)
 

@@ -93,6 +93,7 @@ class TrainerRecord:
         self._job = job
         self.last: Measurement | None = None
         self.last_score: float | None = None
+        self.told_seconds: float | None = None
         self._started: float | None = None  # when its `start` message came, after imports and building: training begins
         self._final: messages.Message | None = None  # its `result`, `failed` or `interrupted` message
         self._buffer = b""
@@ -133,7 +134,7 @@ class TrainerRecord:
         points, self._fresh = tuple(self._fresh), []
         return points
 
-    def cost_by_now(self, now: float) -> None:
+    def wall_cost(self, now: float) -> None:
         """Returns None: the trainer reports its own seconds of training."""
 
     def outcome(self, trial: TrialOfProcess) -> Outcome:

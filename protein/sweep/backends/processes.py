@@ -47,6 +47,7 @@ class Record(Protocol):
 
     last: Measurement | None
     last_score: float | None  # of its curve
+    told_seconds: float | None  # the last cost that it reported beside its curve
 
     def take(self, data: bytes) -> None:
         """Takes the next piece of what the process has written."""
@@ -56,8 +57,8 @@ class Record(Protocol):
         """Returns the curve points that came since the last call."""
         ...
 
-    def cost_by_now(self, now: float) -> float | None:
-        """Returns what the trial has cost by now; None: the points of its curve alone tell that."""
+    def wall_cost(self, now: float) -> float | None:
+        """Returns what the trial has cost by now where that is its wall clock; None: it reports its cost itself."""
         ...
 
     def outcome(self, process: "TrialOfProcess") -> Outcome:
@@ -245,7 +246,8 @@ class ProcessBackend:
         for trial in list(self._running.values()):
             if trial.process.ended:
                 trial.read()
-            points, cost = trial.record.take_measurements(), trial.cost.news(trial.record.cost_by_now(time.monotonic()))
+            points, cost = trial.record.take_measurements(), trial.record.wall_cost(time.monotonic())
+            cost = trial.cost.news(trial.record.told_seconds if cost is None else cost)
             if points or cost is not None:
                 events.append(TrialProgress(trial=trial.job.trial, measurements=points, cost_seconds=cost))
             if trial.process.ended:
@@ -294,7 +296,7 @@ class ProcessBackend:
             self._check(trial, seconds)
         if trial.requested_end is not None:
             return
-        cost = trial.record.cost_by_now(now)
+        cost = trial.record.wall_cost(now)
         cap = None if cost is None else max_seconds(limits.config)
         if cost is not None and cap is not None and cost >= cap:  # a report would have ended it
             trial.terminate(limits.at_limit, limits.at_limit.text)
