@@ -92,8 +92,8 @@ class Sweep:
             direction: whether a higher score is better, or a lower one.
             start: the initial config, tried first; None: the middle of every range (method "protein").
             max_trial_cost: the cap: what one trial may cost, as `budget` and at most as much; None: a quarter of the
-                budget. A trial that reaches it is stopped when it next calls `report`; in a process of its own it is
-                ended at once, without a report. It is not recommended.
+                budget. A trial that reaches it is stopped when it next calls `report`. In a process of its own it is
+                ended without a report, where its cost is the wall clock. It is not recommended.
             max_trials: how many trials there may be, failed ones included; None: no limit. Give it for a function that
                 costs next to nothing, which would never use up a budget.
             stop_when: end the sweep when more training is expected to raise the best score by less, as in "gain < 0.5

@@ -1,5 +1,6 @@
 """`protein store`: check, upgrade, back up and move a store."""
 
+import contextlib
 from pathlib import Path
 
 from protein import storage
@@ -96,9 +97,11 @@ def _upgrade(arguments: StoreCommandArguments, url: str) -> int:
         raise UsageError("of a PostgreSQL store no backup is made here: use pg_dump, and drop -o")
     try:
         storage.open_store(url, create=False).close()
-    except ProteinError:  # the store is as it was, and a second try would find the copy in its way
+    except ProteinError:
         if backup is not None:
-            backup.unlink(missing_ok=True)
+            with contextlib.suppress(ProteinError):
+                if storage.schema_versions(url)[0] == have:  # a second try would find the copy in its way
+                    backup.unlink(missing_ok=True)
         raise
     if arguments.json:
         copy = None if backup is None else str(backup)

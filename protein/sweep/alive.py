@@ -29,7 +29,8 @@ class Alive:
 
     Attributes:
         life: whether it runs.
-        owner: the process, as trials name their owner; "": none is known. A copy whose process is `GONE` never had one.
+        owner: the process, as trials name their owner; "": none is known. A `GONE` one without an owner is a
+            copy, which no process has run.
     """
 
     life: Life
