@@ -25,6 +25,8 @@ ANNOTATION_KEYS = {"trial_id", "sweep_id"}
 # What a column holds in rows that were written before there was such a column.
 _EARLIER: Mapping[str, Any] = {"lost_seconds": 0.0, "cancel_requested": False, "ended": ""}
 _SMALL, _LARGE = 2**31, 2**63  # integers of the columns are below
+_COUNTS, _LARGE_COUNT = "revision", 2**30  # it goes on counting, so it begins far below what cursors can hold
+_FIRST_YEAR, _LAST_YEAR = 1900, 9000  # beyond these, the moment in a local time zone may not exist
 _REAL = (int, float)
 _KINDS = ((Utc, "time"), (Boolean, "flag"), (Integer, "integer"), (Double, "number"), (JSON, "json"), (String, "text"))
 _LISTS = ("tags",)  # JSON that is a list of texts
@@ -83,13 +85,15 @@ def _why_not(name: str, column: Column[Any], value: Any) -> str:
     """Returns why a column cannot hold a value; "" if it can."""
     kind = column.type
     if isinstance(kind, Utc):
-        return "" if isinstance(value, datetime) and value.tzinfo is not None else "and not a moment in UTC"
+        if not isinstance(value, datetime) or value.tzinfo is None:
+            return "and not a moment in UTC"
+        return "" if _FIRST_YEAR <= value.year <= _LAST_YEAR else "and no time at which a sweep ran"
     if isinstance(kind, Boolean):
         return "" if isinstance(value, bool) else "and neither true nor false"
     if isinstance(kind, Integer):
         if not isinstance(value, int) or isinstance(value, bool):
             return "and not an integer"
-        limit = _LARGE if isinstance(kind, BigInteger) else _SMALL
+        limit = _LARGE_COUNT if name == _COUNTS else _LARGE if isinstance(kind, BigInteger) else _SMALL
         return "" if -limit <= value < limit else "which is too large"
     if isinstance(kind, Double):
         good = isinstance(value, int | float) and not isinstance(value, bool) and _finite(value)

@@ -227,6 +227,8 @@ def test_another_file_is_refused(name: str, content: bytes, says: str, tmp_path:
         (("trial", "seed"), 2**63),
         (("trial", "number"), 7),
         (("trial", "started_at"), "2026-01-01T00:00:00"),
+        (("trial", "started_at"), "9999-12-31T23:00:00+00:00"),  # with no moment in time zones east of London
+        (("annotation",), {"tags": [], "note": "", "excluded": False, "revision": 2**31 - 1}),  # the last one
         (("trial", "unknown"), 1),
         (("trial", "reason"), "a\0b"),
         (("trial", "predicted_score_low"), 1e9),
