@@ -10,7 +10,7 @@ import pytest
 
 from protein.engine import gp
 from protein.engine.candidates import ladders, neighbours
-from protein.engine.history import History
+from protein.engine.history import MAX_ATTEMPTS, History
 from protein.engine.initial_design import middle
 from protein.engine.score_model import ScoreModel
 from protein.engine.search import format_seconds
@@ -174,6 +174,17 @@ def test_an_interrupted_initial_config_comes_again() -> None:
     assert (found.kind, found.params) == (SuggestionKind.INITIAL_CONFIG, history[0].params)
     assert suggest([history[1], dataclasses.replace(cut, excluded=True)], seed=9).params != history[0].params
     assert suggest([history[1], cut], (history[0].params,), seed=9).params != history[0].params, "it runs again"
+
+
+@pytest.mark.parametrize("method", ["protein", "random"])
+@pytest.mark.parametrize("others", [0, 2])
+def test_a_config_that_is_interrupted_each_time_is_given_up(method: str, others: int) -> None:
+    """It may be what kills the process that calls the engine."""
+    cut = Observation(params=START, state=TrialState.FAILED, score=None, cost_seconds=1.0, end=TrialEnd.INTERRUPTED)
+    designer = make_designer(method, SPACE, START)
+    for attempts in range(1, MAX_ATTEMPTS + 1):
+        found = designer.suggest([*play(8)[1 : 1 + others], *(attempts * [cut])], (), Budget(), 0)
+        assert found is not None and (found.params == START) is (attempts < MAX_ATTEMPTS)
 
 
 @pytest.mark.parametrize("method", ["protein", "random"])

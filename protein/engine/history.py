@@ -26,9 +26,10 @@ A trial that continues another one has the cost of the whole run, as if it had b
 of one run. Each leg of a run may have met other programs for a time of its own (`by_whole_runs`).
 """
 
+import collections
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -38,9 +39,10 @@ from protein.engine.gp import Array, Runs
 from protein.engine.run_length import amount_asked, least_seconds, part_made, reached, steps_per_unit
 from protein.errors import SpaceError
 from protein.space import Space
-from protein.types import MAX_BUSY_SHARE, Observation, Params, TrialState
+from protein.types import MAX_BUSY_SHARE, Observation, Params, TrialEnd, TrialState
 
 T = TypeVar("T")
+MAX_ATTEMPTS = 5  # after which a config that was interrupted each time counts as tried: it may be what ends its trials
 _NUM_RECENT = 5  # trials that show how busy the machine is now
 _CURVE_SHARES = (0.25, 0.5)  # of the run, at which a point of its curve is taken
 
@@ -66,8 +68,9 @@ class History:
             before the shortest run of the space.
         least_costs: `j`, the least that such runs cost: what was spent, or more where the pace is known.
         x_running: running trials.
-        taken: keys of all points that were tried or are running, excluded ones included. Of a trial that was stopped it
-            is the one that was asked for: the shorter run that it became was not trained to its end.
+        taken: keys of all points that were tried or are running, excluded ones included, and of those that were
+            interrupted `MAX_ATTEMPTS` times. Of a trial that was stopped it is the one that was asked for: the shorter
+            run that it became was not trained to its end.
         lost: keys of the points of trials whose end told nothing about them: interrupted, a mistake in the program, or
             a full disk.
         num_trials: number of finished and running trials, without those that do not teach.
@@ -89,7 +92,7 @@ class History:
     x_stopped: Array
     least_costs: Array
     x_running: Array
-    taken: frozenset[bytes]
+    taken: Set[bytes]
     lost: frozenset[bytes]
     num_trials: int
     spent_seconds: float
@@ -112,6 +115,9 @@ class History:
         _, x_excluded = readable(space, excluded, excluded)
         lost = [o.params for o in history if not teaches(o) and not o.excluded]
         _, x_lost = readable(space, lost, lost)
+        cut_short = [o.params for o in history if o.end is TrialEnd.INTERRUPTED and not o.excluded]
+        attempts = collections.Counter(keys(readable(space, cut_short, cut_short)[1]))
+        given_up = {key for key, count in attempts.items() if count >= MAX_ATTEMPTS}
         # Ties in x are broken by the result, so that the order of repeated trials does not matter either.
         rows = [(x, _score(o), o.run_seconds) for (o, _, _), x in zip(read, x_finished.tolist(), strict=True)]
         order = sorted(range(len(rows)), key=rows.__getitem__)
@@ -154,7 +160,7 @@ class History:
             )[stopped],
             slowdown=_slowdown(history),
             x_running=x_running,
-            taken=frozenset(keys(np.concatenate([x_asked, x_finished[~pruned], x_running, x_excluded]))),
+            taken=given_up.union(keys(np.concatenate([x_asked, x_finished[~pruned], x_running, x_excluded]))),
             lost=frozenset(keys(x_lost)),
             num_trials=len(x_finished) + len(x_running),
             spent_seconds=math.fsum(o.cost_seconds for o in history),

@@ -4,7 +4,6 @@ The store is the only memory. Every change is written there first and mirrored h
 write is repeated (`protein.sweep.store_calls`).
 """
 
-import collections
 import contextlib
 import dataclasses
 import math
@@ -24,7 +23,6 @@ from protein.types import (
     Observation,
     Outcome,
     Params,
-    ParamValue,
     Provenance,
     Request,
     Suggestion,
@@ -301,28 +299,13 @@ class SweepTrials:
                 if trial.end is TrialEnd.INTERRUPTED and (self.can_wait or number in self.cancelled):
                     one = dataclasses.replace(one, excluded=True)
                 self._observed[number] = one
-        observed = self._without_attempts(sorted(self._observed.items()))
+        observed = sorted(self._observed.items())
         if not can_continue:
             return [one for _, one in observed]
         resumable = [continuing.resumable_seconds(self.records[number]) for number, _ in observed]
         return [
             one if seconds is None else dataclasses.replace(one, resumable_seconds=seconds)
             for (_, one), seconds in zip(observed, resumable, strict=True)
-        ]
-
-    def _without_attempts(self, observed: list[tuple[int, Observation]]) -> list[tuple[int, Observation]]:
-        """Returns the trials, in which a config counts as tried that was interrupted as often as a trial may be."""
-        attempts = collections.Counter(
-            _named(one.params) for _, one in observed if one.end is TrialEnd.INTERRUPTED and not one.excluded
-        )
-        tried = {params for params, count in attempts.items() if count >= resuming.MAX_ATTEMPTS}
-        if not tried:
-            return observed
-        return [
-            (number, dataclasses.replace(one, excluded=True))
-            if one.end is TrialEnd.INTERRUPTED and _named(one.params) in tried
-            else (number, one)
-            for number, one in observed
         ]
 
     def running_params(self) -> list[Params]:
@@ -383,7 +366,3 @@ def _is_last_point(stored: TrialRecord, point: Measurement) -> bool:
     return any(
         last.steps == point.steps and last.elapsed_seconds == point.elapsed_seconds for last in stored.curve[-1:]
     )
-
-
-def _named(params: Params) -> frozenset[tuple[str, ParamValue]]:
-    return frozenset(params.items())
