@@ -2,9 +2,13 @@
 
 import csv
 import re
+from collections.abc import Callable
 
 from browsing import View
 from playwright.sync_api import Locator, Route, expect
+from viewing import report, start_trial
+
+from protein.storage import open_store
 
 NAMES = "&".join(f"sweep={side}-pong-{seed}" for side in ("old", "new") for seed in (1, 2))
 
@@ -54,6 +58,24 @@ def test_what_is_chosen_while_a_part_loads_is_done_when_it_is_there(view: View) 
     assert row(view, "optimizer") == []
     held[0].continue_()
     expect(view.page.locator("table.compare")).to_contain_text("optimizer")
+
+
+def test_what_a_trial_makes_while_a_part_loads_is_shown(view_of: Callable[..., View], own_store: str) -> None:
+    store = open_store(own_store)
+    trial = start_trial(store)
+    view = view_of(own_store)
+    view.open("compare?sweep=pong&sel=pong:6.7&view=sweeps")
+    held: list[Route] = []
+    view.page.route("**/api/curves?*", lambda route: route.continue_() if held else held.append(route))
+    view.page.get_by_role("button", name="Trials").click()
+    expect(heads(view)).to_have_count(2)
+    assert row(view, "steps")[-1].startswith("20 ")
+    report(store, trial, 3)
+    view.page.wait_for_timeout(1500)  # the news of it come within a second
+    assert row(view, "steps")[-1].startswith("20 ")
+    held[0].continue_()
+    expect(view.page.locator("table.compare")).to_contain_text("30 ×")
+    store.close()
 
 
 def test_a_trial_can_be_taken_out_and_opened_and_the_table_saved(view: View) -> None:

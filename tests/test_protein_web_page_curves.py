@@ -7,12 +7,10 @@ from typing import Any
 from browsing import ODD_NAME, View
 from patience import wait_until
 from playwright.sync_api import Locator, expect
-from viewing import add_run
+from viewing import add_run, report, start_trial
 
-from protein.ports import Store
 from protein.storage import open_store
-from protein.sweep.lease import current_owner
-from protein.types import Measurement, Suggestion, SuggestionKind, Trial
+from protein.types import Measurement
 
 ViewOf = Callable[..., View]
 
@@ -147,29 +145,6 @@ def test_while_no_trial_has_a_score_the_newest_are_shown(view: View) -> None:
     expect(view.page.get_by_text("No trial has a score yet.")).to_be_visible()
     view.page.get_by_role("button", name="Show the newest ones").click()
     shown(view, 2)
-
-
-def start_trial(store: Store) -> Trial:
-    """Starts a seventh trial of the only sweep, and reports two points of it."""
-    [sweep] = store.list_sweeps()
-    first = store.trials(sweep.id)[0]
-    suggestion = Suggestion(params=first.params, kind=SuggestionKind.SEARCH, origin="improving the front near 9 s")
-    trial = store.start_trial(
-        sweep.id,
-        suggestion,
-        seed=1,
-        owner=current_owner(),
-        lease_seconds=600.0,
-        suggest_seconds=0.1,
-        provenance=first.provenance,
-    )
-    report(store, trial, 1, 2)
-    return trial
-
-
-def report(store: Store, trial: Trial, *tens: int) -> None:
-    points = [Measurement(steps=10 * i, elapsed_seconds=float(i), score=1.0 * i) for i in tens]
-    store.add_measurements(trial, points, 600)
 
 
 def test_a_running_trial_grows_before_the_eyes(view_of: ViewOf, own_store: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from protein.config.layers import Layers
 from protein.config.resolve import load, make_space
-from protein.ports import SweepStatus
+from protein.ports import Store, SweepStatus
 from protein.space import Space
 from protein.storage import open_store
 from protein.sweep.lease import current_owner
@@ -22,6 +22,7 @@ from protein.types import (
     SuggestionKind,
     SweepRecord,
     SweepSpec,
+    Trial,
     TrialEnd,
     TrialRecord,
     TrialState,
@@ -225,3 +226,26 @@ def add_run(
         outcome = Outcome(end=TrialEnd.COMPLETE, score=score, cost_seconds=cost_seconds, steps=1000)
         store.finish_trial(started, outcome)
     store.close()
+
+
+def start_trial(store: Store) -> Trial:
+    """Starts a seventh trial of the only sweep, and reports two points of it."""
+    [sweep] = store.list_sweeps()
+    first = store.trials(sweep.id)[0]
+    suggestion = Suggestion(params=first.params, kind=SuggestionKind.SEARCH, origin="improving the front near 9 s")
+    trial = store.start_trial(
+        sweep.id,
+        suggestion,
+        seed=1,
+        owner=current_owner(),
+        lease_seconds=600.0,
+        suggest_seconds=0.1,
+        provenance=first.provenance,
+    )
+    report(store, trial, 1, 2)
+    return trial
+
+
+def report(store: Store, trial: Trial, *tens: int) -> None:
+    points = [Measurement(steps=10 * i, elapsed_seconds=float(i), score=1.0 * i) for i in tens]
+    store.add_measurements(trial, points, 600)

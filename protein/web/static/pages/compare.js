@@ -15,6 +15,7 @@ export async function render(root, context) {
   let shown = "";
   let part = null;
   let late = []; // keys of the address that changed before the part was there
+  let missed = false; // whether trials changed before that, too
   let leaving = null; // aborted when its part is left: late answers must not draw over the other one
   await show();
 
@@ -26,6 +27,7 @@ export async function render(root, context) {
       leaving = new AbortController();
       part = null;
       late = [];
+      missed = false;
       fill(room);
       fill(tools);
       const signal = AbortSignal.any([context.signal, leaving.signal]);
@@ -34,6 +36,7 @@ export async function render(root, context) {
         if (signal.aborted) return;
         part = made;
         if (late.length) await part.stateChanged?.(late);
+        if (missed) await part.update?.({ numbers: Object.fromEntries(state.sweeps.map((name) => [name, null])) });
       } catch (error) {
         if (error.name !== "AbortError" || context.signal.aborted) throw error;
       }
@@ -41,7 +44,11 @@ export async function render(root, context) {
   }
 
   return {
-    update: (news) => part?.update?.(news),
+    update(news) {
+      if (part) return part.update?.(news);
+      missed = true;
+      return undefined;
+    },
     async stateChanged(keys) {
       const before = shown;
       await show();
