@@ -238,9 +238,10 @@ class Course:
 
         Any thread may ask.
         """
-        if self._limit == math.inf or self._world.size > 1 or self.elapsed + self._clock_seconds() < self._limit:
+        if self._limit == math.inf or self._world.size > 1:
             return False
-        return self.spent_seconds >= self._limit
+        left, seconds = self._limit - self.elapsed, self._clock_seconds()
+        return seconds >= left and self._without_stops(seconds) >= left
 
     def end_step(self) -> None:
         """Stops the clock; all agree on it, and on whether a signal has come."""
@@ -257,12 +258,15 @@ class Course:
         return self.elapsed + self._step_seconds()
 
     def _step_seconds(self) -> float:
-        """Returns the seconds of the step that is running or has failed; 0: there is none.
+        """Returns what the step that is running or has failed counts; 0: there is none."""
+        return self._without_stops(self._clock_seconds())
+
+    def _without_stops(self, seconds: float) -> float:
+        """Returns what a step counts that has taken these seconds by the clock.
 
         The process may be stopped in a step (Ctrl-Z). Such a step counts at most as the longest so far. The first step
         counts whole.
         """
-        seconds = self._clock_seconds()
         stopped = pauses.count() != self._pauses
         return min(seconds, self._longest) if stopped and self._longest else seconds
 
