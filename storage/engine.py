@@ -6,6 +6,7 @@ cut may lose the last commits, never the file) and foreign keys. Every write tak
 """
 
 import functools
+import logging
 import os
 import sqlite3
 import time
@@ -35,6 +36,9 @@ _FILE = "protein_file"
 _USED = "protein_used"  # when a connection was used last, on the monotonic clock
 SMALLEST_DATABASE_BYTES = 512  # one page; SQLite takes what is shorter for empty and would overwrite it
 _FORMS = "use a path such as runs/protein.db or postgresql+psycopg://user@host/database"
+
+# Ctrl-C may come while a connection is closed. It is raised then. The traceback that was printed, too, told nothing.
+logging.getLogger("sqlalchemy.pool").addHandler(logging.NullHandler())
 
 
 def parse_url(url: str) -> sqlalchemy.URL:

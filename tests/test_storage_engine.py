@@ -452,3 +452,24 @@ def test_a_server_that_went_away(postgresql_server: str) -> None:
     with pytest.raises(StoreUnavailable, match="the server cannot be used"):
         store.trials(sweep.id)
     store.close()
+
+
+def test_a_ctrl_c_while_a_connection_is_closed_prints_no_traceback() -> None:
+    program = """
+import sqlalchemy.pool
+from protein.storage import engine
+
+class Interrupted:
+    def close(self):
+        raise KeyboardInterrupt
+
+pool = sqlalchemy.pool.NullPool(Interrupted, dialect=engine.create_engine(engine.parse_url("x.db")).dialect)
+try:
+    pool._close_connection(Interrupted())
+except KeyboardInterrupt:
+    print("raised")
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+    )
+    assert (ran.stdout, ran.stderr) == ("raised\n", "")
