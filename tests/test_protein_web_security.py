@@ -293,7 +293,7 @@ def test_a_name_of_a_sweep_leaves_no_folder(tmp_path: Path, name: str) -> None:
     fill_sweep(url, "a/b", [({"x": 1.0}, 1.0, 1.0, "")])
     store = open_store(url)
     viewer = Viewer(store, url, threading.Event())
-    assert viewer.artifact_directory("a/b") == tmp_path / "runs" / "a" / "b"
+    assert viewer.artifact_directory("a/b").parent == tmp_path / "runs"
     found = viewer.artifact_directory(name)
     assert found.is_relative_to(tmp_path / "runs") and ".." not in found.parts and not found.exists()
     for path in (tmp_path / "runs" / "protein.db", Path("/etc/passwd")):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from protein.errors import UsageError
+from protein.names import folder_name
 from protein.ports import Backend
 from protein.sweep.backends import slurm_commands
 from protein.sweep.backends.command import SILENCE_SECONDS, CommandBackend
@@ -87,11 +88,14 @@ class Place:
         """The URL through which artifacts are copied; None: they are kept in a folder."""
         return self.artifacts if self.artifacts is not None and "://" in self.artifacts else None
 
+    @property
+    def folder(self) -> Path | None:
+        """The folder of `artifacts`; None: they are beside the store."""
+        return None if self.artifacts is None or self.url is not None else Path(self.artifacts)
+
     def directory(self, default: Path) -> Path:
         """Returns the folder of a sweep's artifacts; `default` is the one beside the store."""
-        if self.artifacts is None or self.url is not None:
-            return default
-        return Path(self.artifacts).absolute() / default.name
+        return default if self.folder is None else self.folder.absolute() / default.name
 
     def slots(self, workers: int | None, *, max_gpu_memory_bytes: int | None = None) -> Slots:
         """Returns the places for trials on other machines. With Ray, their number is the cluster's to say."""
@@ -133,7 +137,7 @@ class Place:
     def url_of(self, spec: SweepSpec) -> str:
         """Returns the URL of a sweep's artifacts."""
         assert self.url is not None
-        return f"{self.url.rstrip('/')}/{spec.name}"
+        return f"{self.url.rstrip('/')}/{folder_name(spec.name)}"
 
 
 class _Elsewhere(Slots):

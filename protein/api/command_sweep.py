@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from protein import envs_c
-from protein.api.definition import NAME_LENGTH, check_name
+from protein.api.definition import check_name
 from protein.config.resolve import file_name
 from protein.config.space_content import SpaceFile
 from protein.errors import UsageError
+from protein.names import NAME_LENGTH, folder_name
 from protein.ports import Designer
 from protein.space import Space
 from protein.sweep import provenance
@@ -134,7 +135,7 @@ def command_line(spec: SweepSpec, trial: TrialRecord) -> str:
     `{directory}` becomes a folder that is called after the sweep, below the working directory.
     """
     settings = CommandSettings.from_config(spec.config)
-    directory = f"{spec.name}-{trial.number}"
+    directory = f"{folder_name(spec.name)}-{trial.number}"
     words = commands.words(settings, trial.params, seed=trial.seed, directory=directory)
     given = [f"{name}={value}" for name, value in commands.variables(settings, trial.params).items()]
     kept = trial.artifact("config")

@@ -2,11 +2,11 @@
 
 import dataclasses
 import json
-import re
 from typing import Any
 
 from protein.config.layers import flatten
 from protein.errors import StoreError, UsageError
+from protein.names import NAME_LENGTH, is_name
 from protein.ports import Store
 from protein.space import Space
 from protein.space.parameters import Categorical, Parameter
@@ -17,7 +17,6 @@ from protein.trainer.config_reading import is_retired
 from protein.trainer.errors import ConfigError as RunConfigError
 from protein.types import IMPORTED, SweepRecord, SweepSpec
 
-NAME_LENGTH = 64
 MAX_DIFFERENCES = 3  # that a message names
 MAX_VALUE_LENGTH = 200  # characters of a value in a message
 _FLAGS = {  # field of a command's settings -> what a user knows it as
@@ -30,12 +29,11 @@ _FLAGS = {  # field of a command's settings -> what a user knows it as
     "resume": "--resume-flag",
     "chdir": "--chdir",
 }
-_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_LENGTH - 1}}}")
 
 
 def check_name(name: object, what: str) -> None:
     """Raises `UsageError`, beginning with `what`, unless `name` can be a sweep's name and a folder's."""
-    if not (isinstance(name, str) and _NAME.fullmatch(name)):
+    if not is_name(name):
         raise UsageError(
             f"{what} {name!r} must be 1 to {NAME_LENGTH} letters, digits, dots, dashes or underscores; choose another"
         )

@@ -202,6 +202,7 @@ class Sweep:
                 seed=self._seed,
                 warm_start=source_snapshot.observations(spec.warm_start),
             )
+            stores.require_unlinked(place, self._name)
             sweep, created = self._create_or_resume(store, spec)
             settings = LoopSettings(
                 workers=slots.workers,

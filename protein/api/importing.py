@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from protein.api.definition import NAME_LENGTH, check_name
+from protein.api.definition import check_name
 from protein.direction import stored_score
 from protein.errors import UsageError
 from protein.imports.runs import Imported, Run, Source, parameter_name
 from protein.imports.spaces import infer
 from protein.imports.wandb import read as read_wandb
+from protein.names import NAME_LENGTH
 from protein.ports import Store
 from protein.space import Space
 from protein.space.parameters import Parameter

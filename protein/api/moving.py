@@ -9,6 +9,7 @@ from protein import storage
 from protein.api import stores, sweep_files
 from protein.api.definition import check_name
 from protein.errors import StoreError, UsageError
+from protein.names import NAME_LENGTH, is_name
 from protein.storage.transfer import Item, StoredSweep
 from protein.sweep.alive import Life, alive, resting_owner
 from protein.sweep.lease import dead_owners
@@ -128,6 +129,11 @@ def move(source_url: str, target_url: str, progress: Progress) -> tuple[list[Mov
     try:
         sweeps = chosen(source, (), every=True)
         for sweep in sweeps:
+            if not is_name(sweep.spec.name):
+                raise UsageError(
+                    f"the name {sweep.spec.name!r:.200} can be no sweep's, which is 1 to {NAME_LENGTH} letters, digits,"
+                    " dots, dashes or underscores; give it another with protein rename first"
+                )
             require_idle(source, sweep, "moved")
         with stores.opened_whole(target_url, create=True) as target:
             counter, ours = _Counter(progress), source.machines()

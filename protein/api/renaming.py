@@ -41,7 +41,8 @@ def rename(store: "WholeStore", store_url: str, old: str, new: str, artifacts: P
     moving.require_idle(store, sweep, "renamed")
     before, after = (SweepFolder.of(store_url, name, artifacts) for name in (old, new))
     trials = store.trials(sweep.id, curves=False)
-    here = before.path.exists()
+    # A file is no sweep's folder, and behind a link lie other folders than this store's; a link itself is renamed.
+    here = before.real is not None or stores.linked(store_url, old, artifacts) == before.path
     there = after.path.exists() or after.path.is_symlink()
     if here and there:
         raise UsageError(f"the folder {after.path} exists already; move it away, or give another name")
@@ -95,6 +96,7 @@ class Removal:
         paths: its files and folders.
         num_bytes: their size.
         folder: the sweep's folder.
+        real: the same with links above it resolved; None: it is missing, or behind a link.
         left: names in the folder that are none of its trials', and stay.
     """
 
@@ -103,6 +105,7 @@ class Removal:
     paths: Sequence[Path]
     num_bytes: int
     folder: Path
+    real: Path | None
     left: Sequence[str]
 
 
@@ -127,6 +130,7 @@ def plan_removal(store: "WholeStore", store_url: str, name: str, artifacts: Path
         paths=found,
         num_bytes=sum(map(size, found)),
         folder=folder.path,
+        real=folder.real,
         left=folder.strangers(numbers),
     )
 
@@ -144,9 +148,9 @@ def remove(store: "WholeStore", removal: Removal, *, keep_files: bool) -> None:
     try:
         for path in removal.paths:
             delete(path)
-        if not removal.left and removal.folder.is_dir() and not removal.folder.is_symlink():
+        if not removal.left and removal.real is not None:
             with contextlib.suppress(OSError):  # something else has been put there
-                removal.folder.rmdir()
+                removal.real.rmdir()
     except OSError as error:
         raise UsageError(
             f"the sweep is removed, but not all of its files: {error.filename or removal.folder} cannot be deleted"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from protein import files, storage, urls
 from protein.errors import UsageError
+from protein.names import folder_name
 from protein.ports import Store
 from protein.spelling import nearest
 from protein.types import SweepRecord
@@ -44,24 +45,62 @@ def file(store_url: str) -> Path | None:
 
 
 def artifact_directory(store_url: str, sweep: str, artifacts: Path | None = None) -> Path:
-    """Returns the folder of a sweep's artifacts: beside the store's file, apart from those of other stores there.
+    """Returns the folder of a sweep's artifacts, which lies in `artifacts_root`, whatever the sweep is called.
 
-    It is in the folder of the file's name without its ending; of a file `mine` without one it is in `mine_files`.
+    A name that no sweep may have, such as "../..", has a folder of another name (`protein.names.folder_name`). So has
+    one that begins with the name of the store's file there: the database keeps files of such names beside it.
 
     Args:
         store_url: of the store.
-        sweep: its name.
+        sweep: its name, which is not trusted.
         artifacts: the folder that the sweep was given for all of its files; None: none.
     """
+    root, path = artifacts_root(store_url, artifacts), file(store_url)
+    beside = path is not None and os.path.normpath(path.parent.absolute()) == os.path.normpath(root)
+    return root / folder_name(sweep, taken=path.name if path is not None and beside else "")
+
+
+def artifacts_root(store_url: str, artifacts: Path | None = None) -> Path:
+    """Returns the folder in which each sweep has one: beside the store's file, apart from those of other stores there.
+
+    It is that of the file's name without its ending; of a file `mine` without one it is `mine_files`; and of the usual
+    file, `protein.db`, the folder where the file is.
+
+    Args:
+        store_url: of the store.
+        artifacts: the folder that the sweeps were given for all of their files; None: none.
+    """
     if artifacts is not None:
-        return artifacts.absolute() / sweep
+        return artifacts.absolute()
     path = file(store_url)
     if path is None:
-        return Path("runs").absolute() / storage.database_name(store_url) / sweep
+        return Path("runs").absolute() / storage.database_name(store_url)
     if path.name == "protein.db":
-        return path.parent.absolute() / sweep
+        return path.parent.absolute()
     own = path.with_suffix("")
-    return (own if own != path else path.with_name(f"{path.name}_files")).absolute() / sweep
+    return (own if own != path else path.with_name(f"{path.name}_files")).absolute()
+
+
+def linked(store_url: str, sweep: str, artifacts: Path | None = None) -> Path | None:
+    """Returns the symbolic link that leads away from where a sweep's files belong; None: there is none.
+
+    The folder of the store's file is the user's choice, as `artifacts` is, and so are links above it. A link below may
+    have come with the store.
+    """
+    folder, path = artifact_directory(store_url, sweep, artifacts), file(store_url)
+    places = [folder]
+    if artifacts is None and path is not None and path.name != "protein.db":
+        places.append(folder.parent)
+    return next((place for place in places if place.is_symlink()), None)
+
+
+def require_unlinked(store_url: str, sweep: str, artifacts: Path | None = None) -> None:
+    """Raises `UsageError` where files of a sweep would be written through a link that may have come with the store."""
+    if (link := linked(store_url, sweep, artifacts)) is not None:
+        raise UsageError(
+            f"{link} is a symbolic link, through which nothing is written: it may have come with the store; give"
+            f" --artifacts FOLDER for files elsewhere, or put a folder in its place"
+        )
 
 
 def given_artifacts(folder: Path | None) -> Path | None:

@@ -1,7 +1,7 @@
-"""The folder of a sweep's files: which of them are its trials', and how they are deleted safely.
+"""The folder of a sweep's files: which of them are its trials', and how they are deleted and drawn safely.
 
-A path in a store is not trusted. Only what lies in the sweep's own folder is deleted, and symbolic links are never
-followed: a link stays where it is, and so does what it leads to.
+A path in a store is not trusted. Only what lies in the sweep's own folder is deleted or written, and symbolic links are
+never followed: a link stays where it is, and so does what it leads to.
 """
 
 import dataclasses
@@ -13,6 +13,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from protein.api import stores
+from protein.errors import UsageError
 
 PICTURES = ("pareto.png", "calibration.png")  # that commands draw there
 _TRIAL = re.compile(r"[0-9]{4,}")
@@ -23,12 +24,12 @@ class SweepFolder:
     """A sweep's folder, by the path that the store gives and with links above it resolved."""
 
     path: Path
-    real: Path | None  # None: it is missing, or a symbolic link itself
+    real: Path | None  # None: it is missing, or behind a symbolic link (`stores.linked`)
 
     @classmethod
     def of(cls, store_url: str, sweep: str, artifacts: Path | None = None) -> "SweepFolder":
         path = stores.artifact_directory(store_url, sweep, artifacts)
-        usable = path.is_dir() and not path.is_symlink()
+        usable = path.is_dir() and stores.linked(store_url, sweep, artifacts) is None
         return cls(path=path, real=path.resolve() if usable else None)
 
     def trial(self, number: int) -> Path:
@@ -45,11 +46,14 @@ class SweepFolder:
             except ValueError:
                 continue
             found = self.real
-            for part in parts:
-                found = found / part
-                if found.is_symlink():
-                    return None
-            return found if parts and found.exists() else None
+            try:
+                for part in parts:
+                    found = found / part
+                    if stat.S_ISLNK(found.lstat().st_mode):
+                        return None
+            except (OSError, ValueError):  # it is missing; or a name that no file can have
+                return None
+            return found if parts else None
         return None
 
     def moved(self, path: str, other: Path) -> str | None:
@@ -75,6 +79,20 @@ class SweepFolder:
         if self.real is None:
             return False
         return any(entry.is_dir() and not _TRIAL.fullmatch(entry.name) for entry in self.real.iterdir())
+
+
+def picture(store_url: str, sweep: str, name: str) -> Path:
+    """Returns where a command draws a picture of a sweep, one of `PICTURES`.
+
+    Raises:
+        UsageError: it would be written through a symbolic link.
+    """
+    assert name in PICTURES
+    stores.require_unlinked(store_url, sweep)
+    path = stores.artifact_directory(store_url, sweep) / name
+    if path.is_symlink():
+        raise UsageError(f"{path} is a symbolic link, through which nothing is written; delete it")
+    return path
 
 
 def size(path: Path) -> int:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from protein.api import stores, tracking
+from protein.errors import UsageError
 from protein.ports import Listener, SweepStatus
 from protein.trackers import registry
 from protein.trackers.messages import Message
@@ -35,11 +36,13 @@ def start(names: Sequence[str], store_url: str, sweep: str, *, follow: bool) -> 
 
     Raises:
         OSError: a process or its log cannot be made. None is left running.
+        UsageError: they would write through a symbolic link.
     """
     started: list[TrackerProcess] = []
+    tracking.refuse_links(tracking.folder(store_url))
     try:
         for name in names:
-            words = ["--sweep", sweep, "--tracker", name, *(["--follow"] if follow else [])]
+            words = [f"--sweep={sweep}", "--tracker", name, *(["--follow"] if follow else [])]
             log = tracking.log_file(store_url, sweep, name)
             started.append(TrackerProcess(name, _MODULE, words, variables={stores.VARIABLE: store_url}, log=log))
     except OSError:
@@ -86,8 +89,8 @@ class Tracked:
         self._states: list[_State] = []
         try:
             started = start(names, stores.url(store), sweep, follow=True)
-        except OSError as error:
-            reason = error.strerror or str(error)
+        except (OSError, UsageError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
             self._listener.log(f"no tracker could be started ({reason}); the sweep goes on; {self._catch_up(names)}")
         else:
             self._states = [_State(process=process) for process in started]

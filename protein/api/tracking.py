@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 
 from protein.api import stores
-from protein.errors import ProteinError
+from protein.errors import ProteinError, UsageError
+from protein.names import folder_name
 from protein.trackers import messages, registry
 from protein.trackers.exporter import Exporter, Progress
 from protein.trackers.position import Position, file_name, locked
@@ -27,12 +28,19 @@ FOLDER = "_trackers"  # beside the folders of sweeps, whose names begin with a l
 
 def folder(store_url: str) -> Path:
     """Returns the folder of a store's trackers: their positions, logs and, where they write files, these."""
-    return stores.artifact_directory(store_url, FOLDER)
+    return stores.artifacts_root(store_url) / FOLDER
+
+
+def refuse_links(place: Path) -> None:
+    """Raises `UsageError` where a tracker's files would be written through a symbolic link, which leads elsewhere."""
+    for path in (place, *place.glob("*"), *(place / "positions").glob("*")):  # tools make links of their own deeper
+        if path.is_symlink():
+            raise UsageError(f"{path} is a symbolic link, through which no tracker writes; delete it")
 
 
 def log_file(store_url: str, sweep: str, tracker: str) -> Path:
     """Returns what a tracker's process and the tool's package print."""
-    return folder(store_url) / "positions" / f"{sweep}.{tracker}.log"
+    return folder(store_url) / "positions" / f"{folder_name(sweep)}.{tracker}.log"
 
 
 def main() -> int:
@@ -47,6 +55,7 @@ def main() -> int:
     output = _own_output()
     try:
         place = folder(stores.url(None))
+        refuse_links(place)
         with stores.opened(None) as store:
             sweep = stores.find(store, given.sweep)
             tracker = registry.make(given.tracker, place)

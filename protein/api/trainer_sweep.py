@@ -3,13 +3,14 @@
 import contextlib
 from pathlib import Path
 
-from protein.api.definition import NAME_LENGTH, check_name
+from protein.api.definition import check_name
 from protein.api.training import check_data
 from protein.config.layers import Layers, flatten
 from protein.config.resolve import file_name, make_space
 from protein.config.settings import SweepConfig
 from protein.engine.settings import EngineSettings
 from protein.errors import ConfigError
+from protein.names import NAME_LENGTH
 from protein.ports import Designer
 from protein.space import Space
 from protein.sweep import provenance, source_snapshot

@@ -8,6 +8,7 @@ from protein.cli.arguments.keeping import ExportArguments
 from protein.cli.output import Progress, print_json
 from protein.cli.parse import Command
 from protein.errors import UsageError
+from protein.names import folder_name
 from protein.units import format_size
 from protein.view import commands, tables
 
@@ -20,7 +21,7 @@ def run(command: Command) -> int:
         sweeps = moving.chosen(store, arguments.sweeps, every=arguments.all)
         if arguments.output is None and len(sweeps) > 1:
             raise UsageError(f"{len(sweeps)} sweeps need a file's name: add -o FILE, as in -o sweeps.parquet")
-        path = arguments.output or Path(f"{sweeps[0].spec.name}.jsonl")
+        path = arguments.output or Path(f"{folder_name(sweeps[0].spec.name)}.jsonl")
         found = moving.export(store, sweeps, path, Progress("trials written"))
     size = path.stat().st_size
     if arguments.json:

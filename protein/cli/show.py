@@ -2,10 +2,12 @@
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 
 from protein.api import stores
 from protein.api.outlook import sweep_hindsight
 from protein.api.recommended import shown_trials
+from protein.api.sweep_folder import picture
 from protein.cli.arguments.results import ShowArguments
 from protein.cli.output import print_json
 from protein.cli.parse import Command
@@ -90,18 +92,22 @@ def _calibration(sweep: SweepRecord, stored: Sequence[TrialRecord], arguments: S
         raise UsageError(
             f"sweep '{name}' has no complete trial with a prediction yet (the first trials have none); run more trials"
         )
-    path = stores.artifact_directory(stores.url(arguments.store), name) / "calibration.png"
-    plot = f"plot: {display_path(path)}"
-    drawn = True
-    try:
-        views.write_picture(score, cost, f"{name}: predicted and measured, {len(score.forecasts)} trials", path)
-    except OSError as error:  # as beside a store that may only be read; the figures can be told all the same
-        drawn, plot = False, f"no plot: {display_path(path)} cannot be written ({error.strerror or error})"
+    path: Path | None = None
+    try:  # beside a store that may only be read this fails; the figures can be told all the same
+        path = picture(stores.url(arguments.store), name, "calibration.png")
+        title = f"{name}: predicted and measured, {len(score.forecasts)} trials"
+        views.write_picture(score, cost, title, path)
+        plot = f"plot: {display_path(path)}"
+    except UsageError as error:
+        plot = f"no plot: {error}"
+    except OSError as error:
+        assert path is not None
+        plot, path = f"no plot: {display_path(path)} cannot be written ({error.strerror or error})", None
     earlier = sweep_hindsight(sweep, stored)
     if arguments.json:
         found = {"score": views.plain(score), "cost": views.plain(cost)}
         outlooks = [outlook_views.plain_hindsight(one) for one in earlier]
-        print_json({"sweep": name, **found, "outlook": outlooks, "picture": str(path) if drawn else None})
+        print_json({"sweep": name, **found, "outlook": outlooks, "picture": path and str(path)})
         return 0
     console = tables.make_console()
     console.print(views.table([score, cost], console.width))

@@ -45,6 +45,7 @@ def _run(command: Command, console: Console, plan: Plan) -> int:
     url, stop = plan.arguments.store, threading.Event()
     if plan.arguments.warm_start is not None:
         stores.check(stores.url(url))
+    stores.require_unlinked(stores.url(url), plan.spec.name, plan.place.folder)
     directory = plan.place.directory(stores.artifact_directory(stores.url(url), plan.spec.name))
     with (
         caught(stop),

@@ -9,6 +9,7 @@ from protein.api import command_sweep, stores
 from protein.api.answers import at_the_end
 from protein.api.recommended import Recommendation, best_cut_short, cut_short_note
 from protein.api.summary import summary
+from protein.api.sweep_folder import picture
 from protein.cli.output import writing
 from protein.cli.parse import Command
 from protein.columns import Dot
@@ -128,8 +129,8 @@ def _print_front(console: Console, status: SweepStatus, found: Recommendation, s
     console.print(text.shorten(LEGEND_EXPECTED, width) + "\n", soft_wrap=True)
     shown = [shown_trial(trial, direction) for trial in pareto.front(trials)]
     console.print(tables.front(shown, console.width, found.marks()))
-    path = stores.artifact_directory(stores.url(store), name) / "pareto.png"
     try:
+        path = picture(stores.url(store), name, "pareto.png")
         with writing(path):
             save(front([(status.sweep, trials)], **found.drawn()), path, "png")
         console.print(f"\nplot: {display_path(path)}", soft_wrap=True)

@@ -19,6 +19,7 @@ from typing import Any
 
 from protein import files
 from protein.errors import UsageError
+from protein.names import folder_name
 from protein.types import SweepRecord
 
 _VERSION = 1
@@ -65,7 +66,7 @@ class Position:
             "points": {str(number): count for number, count in sorted(self.points.items())},
             "done": _ranges(self.done),
         }
-        files.replace_file(self._path, json.dumps(state).encode())
+        files.replace_file(self._path, json.dumps(state).encode(), follow_link=False)
 
     def _load(self) -> None:
         """Takes over the file where it is of this sweep and destination. A damaged one counts as none."""
@@ -85,7 +86,7 @@ class Position:
 
 def file_name(sweep: str, tracker: str, destination: str) -> str:
     """Returns the name of the position's file: one for each sweep, tracker and destination."""
-    return f"{sweep}.{tracker}.{hashlib.sha256(destination.encode()).hexdigest()[:8]}.json"
+    return f"{folder_name(sweep)}.{tracker}.{hashlib.sha256(destination.encode()).hexdigest()[:8]}.json"
 
 
 @contextlib.contextmanager
@@ -100,7 +101,7 @@ def locked(path: Path, what: str) -> Iterator[None]:
         UsageError: another process holds it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_suffix(".lock").open("a+") as file:
+    with open(path.with_suffix(".lock"), "a+", opener=_open_itself) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -112,6 +113,11 @@ def locked(path: Path, what: str) -> Iterator[None]:
             file.write(f"process {os.getpid()}")
             file.flush()
         yield
+
+
+def _open_itself(path: str, flags: int) -> int:
+    """Opens a file, and not what a symbolic link of its name leads to."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def _ranges(numbers: Iterable[int]) -> list[list[int]]:

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from protein.errors import UsageError
+from protein.names import folder_name
 from protein.trackers import facts
 from protein.trackers.tracker import Tracker, TrialUpdate
 from protein.types import SweepRecord, TrialEnd, TrialRecord, TrialState
@@ -39,8 +41,10 @@ class TensorboardTracker:
 
     def begin(self, sweep: SweepRecord) -> bool:
         self._sweep = sweep
-        self._folder = self._root / sweep.spec.name
+        self._folder = self._root / folder_name(sweep.spec.name)
         mark, key = self._folder / _MARK, facts.key(sweep)
+        _refuse_link(self._folder)
+        _refuse_link(mark)
         if mark.is_file() and mark.read_text() == key:
             return True
         if mark.is_file():  # of another sweep of this name, which its store no longer has
@@ -59,6 +63,7 @@ class TensorboardTracker:
     def _write(self, update: TrialUpdate) -> None:
         trial = update.trial
         folder = self._folder / f"{trial.number:04d}"
+        _refuse_link(folder)
         first = update.num_written
         repeats = first == len(trial.curve) and trial.state.finished  # ended without a further point, or annotated
         if update.is_unsure or (not update.is_new and (first == 0 or repeats)):
@@ -87,6 +92,12 @@ class TensorboardTracker:
             if trial.end is TrialEnd.INTERRUPTED:
                 status = api_pb2.STATUS_UNKNOWN
             yield _event(_session_end(status, ended), trial, steps=trial.steps, at=ended)
+
+
+def _refuse_link(path: Path) -> None:
+    """Raises `UsageError` where nothing is written, because it would land elsewhere."""
+    if path.is_symlink():
+        raise UsageError(f"{path} is a symbolic link, through which no events are written; delete it")
 
 
 def _write_events(folder: Path, events: Iterator[Any]) -> None:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from protein.api import stores
-from protein.config.resolve import file_name
 from protein.engine.sample import MAX_WHOLE
 from protein.errors import ProteinError, StoreUnavailable, UsageError
 from protein.ports import Store
@@ -192,13 +191,10 @@ class Viewer:
         return value
 
     def artifact_directory(self, sweep: str) -> Path:
-        """Returns the folder of a sweep's artifacts. Raises `NotFound`.
+        """Returns the folder of a sweep's artifacts, which may be missing. Raises `NotFound`.
 
-        A name such as "../.." in a store from elsewhere names a folder that is none of the store's. Such a sweep has a
-        folder that is not there.
+        What lies behind a symbolic link in its place is not shown: the folder is then one that can never be there.
         """
         name = self.sweep(sweep).spec.name
-        places = (stores.artifact_directory(self.url, one, self._artifacts) for one in (name, ""))
-        found, of_all = (Path(os.path.normpath(place)) for place in places)
-        outside = found == of_all or not found.is_relative_to(of_all)
-        return of_all / ".outside" / f"sweep-{file_name(name)}" if outside else found
+        folder = stores.artifact_directory(self.url, name, self._artifacts)
+        return folder if stores.linked(self.url, name, self._artifacts) is None else Path(os.devnull) / folder.name
