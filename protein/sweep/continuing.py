@@ -6,6 +6,7 @@ them, or with the schedule `wsd` those before the step size fell. The store keep
 trial whose files were deleted since cannot be continued any more.
 """
 
+import dataclasses
 from pathlib import Path
 
 from protein.space import Space
@@ -23,16 +24,36 @@ _ENTROPY = "ent_coef_final"
 def resumable_seconds(trial: TrialRecord) -> float | None:
     """Returns `protein.types.Observation.resumable_seconds` of a finished trial."""
     own, path = trial.metrics.get(SECONDS), trial.artifact(ARTIFACT)
-    if own is None or path is None or not Path(path).exists():
+    if own is None or path is None:
+        return None
+    try:
+        if not Path(path).exists():
+            return None
+    except OSError:  # a name that no file can have
         return None
     return trial.continued_seconds + own
 
 
-def state(trial: TrialRecord) -> Path:
-    """Returns the file or folder that a longer run of a trial goes on from; the trial must have one."""
+def state(trial: TrialRecord) -> Path | None:
+    """Returns the file or folder that a longer run of a trial goes on from; None: it has none. It may be gone."""
     path = trial.artifact(ARTIFACT)
-    assert path is not None, f"trial {trial.number} left nothing to go on from"
-    return Path(path)
+    return None if path is None else Path(path)
+
+
+def only_within(trial: TrialRecord, directory: Path) -> TrialRecord:
+    """Returns a stored trial without what lies outside of the sweep's folder to go on from.
+
+    A path in a store from elsewhere may name any file or folder, and what a trial goes on from is read and copied.
+    """
+    kept = tuple(one for one in trial.artifacts if one.kind != ARTIFACT or _is_within(one.path, directory))
+    return trial if len(kept) == len(trial.artifacts) else dataclasses.replace(trial, artifacts=kept)
+
+
+def _is_within(path: str, directory: Path) -> bool:
+    try:
+        return Path(path).resolve().is_relative_to(directory.resolve())
+    except (OSError, ValueError, RuntimeError):  # a name that no file can have; links that lead in circles
+        return False
 
 
 def why_never(spec: SweepSpec) -> str | None:

@@ -67,10 +67,11 @@ class Copies:
         for path, facts in self._files.find(folder, detail=True).items():
             inner = path[path.index(f"{folder}/") + len(folder) + 1 :]
             target = directory / inner
-            if inner.endswith(_PART) or ".." in Path(inner).parts:
+            if inner.endswith(_PART) or ".." in Path(inner).parts or not _is_plain(directory, target.parent):
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)
             part = target.with_name(target.name + _PART)
+            part.unlink(missing_ok=True)  # a link would be followed
             self._files.get_file(path, str(part))
             if facts.get("size") in (None, part.stat().st_size):
                 part.replace(target)
@@ -138,6 +139,13 @@ def mirror(copies: Copies, name: str, directory: Path) -> str:
     except Exception as error:  # of whichever package stands behind the URL
         return f"the files of trial {name} could not be fetched: {' '.join(str(error).split())[:300]}"
     return ""
+
+
+def _is_plain(directory: Path, folder: Path) -> bool:
+    """Whether a folder is in a directory, and no symbolic link leads to it from there."""
+    if not folder.is_relative_to(directory):
+        return False
+    return not any(place.is_symlink() for place in (folder, *folder.parents) if place.is_relative_to(directory))
 
 
 def _signatures(directory: Path) -> dict[Path, _Signature]:

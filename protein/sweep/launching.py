@@ -10,6 +10,7 @@ from protein.engine.pareto import MIN_COST_SECONDS
 from protein.errors import UsageError
 from protein.ports import Backend, Finished, Job
 from protein.sweep import continuing, provenance, resuming
+from protein.sweep.backends import folders
 from protein.sweep.devices import Slots
 from protein.sweep.job import max_seconds, runs_trainer, total_steps, trial_config
 from protein.sweep.trials import SweepTrials
@@ -168,6 +169,7 @@ class Launcher:
             speed=self._speed,
         )
         try:
+            folders.refuse_link(directory)
             if place is None:
                 resuming.clear(directory)
             self._backend.start(job)
@@ -191,7 +193,7 @@ class Launcher:
         if trial.continues is None:
             return None
         path = continuing.state(self._trials.records[trial.continues])
-        return path if path.exists() else None
+        return path if path is not None and path.exists() else None
 
     def _folder(self, number: int) -> Path:
         return self._directory / f"{number:04d}"

@@ -145,6 +145,7 @@ class _Loop:
 
     def run(self) -> None:
         self._trials.take_over(self._settings.max_cost_seconds)
+        self._trials.forget_outside(self._settings.directory)
         self._taken_over = True
         if self._trials.records:  # the first suggestion may take a while
             self._listener.update(self.status())

@@ -66,6 +66,8 @@ def can_wait(config: Mapping[str, Any]) -> bool:
 def state(directory: Path) -> Path | None:
     """Returns what an interrupted trial left in its folder to go on from; None: nothing that can be read."""
     file, folder = directory / TRAINERS_FILE, directory / COMMANDS_FOLDER
+    if directory.is_symlink():
+        return None
     if checkpoint_header(file) is not None:
         return file
     if not folder.is_symlink() and folder.is_dir() and any(folder.iterdir()):
@@ -139,6 +141,8 @@ def attempt(directory: Path, steps: int) -> int:
     again.
     """
     file = directory / ATTEMPTS_FILE
+    if directory.is_symlink():  # no trial is started there
+        return 1
     count, without_step, written = 1, 1, _last_written(directory / COMMANDS_FOLDER)
     try:
         before = json.loads(file.read_text())
@@ -149,7 +153,7 @@ def attempt(directory: Path, steps: int) -> int:
         pass
     kept = {"steps": steps, "count": count, "without_step": without_step, "written": written}
     with contextlib.suppress(OSError):
-        files.replace_file(file, json.dumps(kept).encode())
+        files.replace_file(file, json.dumps(kept).encode(), follow_link=False)
     return max(count, -(-without_step // 10))
 
 

@@ -10,6 +10,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from protein.errors import ProteinError, TrialLost
@@ -82,6 +83,10 @@ class SweepTrials:
         if max_cost_seconds != self.sweep.max_cost_seconds:  # only now: no other process runs the sweep by it
             self._calls.repeat(lambda: self._store.set_budget(self.sweep.id, max_cost_seconds))
             self.sweep = dataclasses.replace(self.sweep, max_cost_seconds=max_cost_seconds)
+
+    def forget_outside(self, directory: Path) -> None:
+        """Lets trials go on only from what lies in a folder, that of the sweep's artifacts."""
+        self.records = {number: continuing.only_within(trial, directory) for number, trial in self.records.items()}
 
     @property
     def waiting(self) -> list[int]:
