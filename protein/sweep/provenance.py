@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 from protein.types import Provenance
 
+_COMMIT = re.compile(r"[0-9a-f]{7,64}")
 _DIRTY = "-dirty"  # behind a commit: of a working directory with changes
 _TRAINING_CODE = ("envs_c", "trainer")  # folders of this repository that decide what a config scores, and what it costs
 
@@ -59,6 +61,8 @@ def _code_change(then: str, now: str) -> str | None:
         return None
     difference = f"since commit {old[:10]}"
     try:
+        if not _COMMIT.fullmatch(old):  # from somebody's store: git would take it for an option, such as --output=FILE
+            raise FileNotFoundError(f"{old!r} is no commit")
         root = next(folder for folder in map(_root, _folders()) if folder is not None)
         code = [name for name in _TRAINING_CODE if (root / name).is_dir()]
         changed = _git("diff", "--name-only", old, "--", *code, cwd=root).splitlines()

@@ -6,6 +6,7 @@ the numbers of its jobs in its folder of messages, and the next one looks whethe
 """
 
 import contextlib
+import re
 import secrets
 import shutil
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from protein.sweep.backends.slurm_messages import ALIVE, DEAD_SECONDS
 
 FOLDER = ".slurm-"  # what the names of controllers' folders begin with
 OWNER, JOBS = "owner", "jobs"  # files there
+_NUMBER = re.compile(r"[0-9]+")  # of a job
 
 
 def sign(folder: Path) -> None:
@@ -44,7 +46,8 @@ def end(artifacts: Path) -> Sequence[str]:
         with contextlib.suppress(OSError):
             if _has_ended(folder):
                 jobs = folder / JOBS
-                ended += jobs.read_text().split() if jobs.exists() else []
+                numbers = jobs.read_text().split() if jobs.exists() else []
+                ended += [number for number in numbers if _NUMBER.fullmatch(number)]  # else it might be an option
                 shutil.rmtree(folder, ignore_errors=True)
     if ended:
         slurm_commands.attempt("scancel", *ended)
