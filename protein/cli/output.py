@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from protein import files
 from protein.errors import UsageError, remedy
 from protein.units import format_duration
+from protein.view.printing import MAX_CELL, cleaned
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -24,8 +25,9 @@ def print_json(value: Any) -> None:
 def working(what: str) -> "Status":
     """Returns a context in which a terminal shows that work goes on; elsewhere it prints nothing."""
     from rich.console import Console  # late: `protein --help` does not need it
+    from rich.text import Text
 
-    return Console(file=sys.stderr).status(what)
+    return Console(file=sys.stderr).status(Text(cleaned(what, MAX_CELL)))
 
 
 class Progress:
@@ -52,7 +54,7 @@ class Progress:
         if now - self._printed < self.SECONDS:
             return
         self._printed = now
-        line = f"{what}: {self._shown(min(done, of))} of {self._shown(of)}{self._counted}"
+        line = f"{cleaned(what, MAX_CELL)}: {self._shown(min(done, of))} of {self._shown(of)}{self._counted}"
         if self._begun < done < of:
             left = (now - self._started) / (done - self._begun) * (of - done)
             line += f", about {format_duration(max(round(left), 1))} left"

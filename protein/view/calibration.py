@@ -15,6 +15,7 @@ from protein.engine.calibration import COVERAGE, NUM_PARTS, Calibration, Forecas
 from protein.engine.pareto import MIN_COST_SECONDS
 from protein.units import format_duration
 from protein.view import tables, text
+from protein.view.figures import style
 from protein.view.figures.style import DOTS_PER_INCH, FAILED_COLOR, FRONT_COLOR, thinned, write
 from protein.view.scatter import cost_ticks
 
@@ -74,7 +75,7 @@ def write_picture(score: Calibration, cost: Calibration, title: str, path: Path)
 
     figure = Figure(figsize=INCHES, dpi=DOTS_PER_INCH, layout="constrained")
     FigureCanvasAgg(figure)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+    figure.suptitle(style.plain(title), x=0.01, ha="left", fontsize=11)
     for axes, one in zip(figure.subplots(1, 2), (score, cost), strict=True):
         _panel(axes, one)
     write(figure, path)

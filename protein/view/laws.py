@@ -19,6 +19,7 @@ from protein.space import Float, Integer, Parameter
 from protein.types import Estimate, TrialRecord, TrialState
 from protein.units import format_duration
 from protein.view import tables, text
+from protein.view.figures import style
 from protein.view.figures.style import DOTS_PER_INCH, FRONT_COLOR, OTHER_COLOR, thinned, write
 from protein.view.scatter import cost_ticks
 
@@ -137,7 +138,7 @@ def write_picture(laws: "Laws", trials: Sequence[TrialRecord], seconds: float, t
     size = (_PANEL_INCHES[0] * columns, _PANEL_INCHES[1] * rows + 0.5)
     figure = Figure(figsize=size, dpi=DOTS_PER_INCH, layout="constrained")
     FigureCanvasAgg(figure)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+    figure.suptitle(style.plain(title), x=0.01, ha="left", fontsize=11)
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes in grid[len(shown) :]:
         axes.set_visible(False)

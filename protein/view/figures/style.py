@@ -24,6 +24,7 @@ from protein.errors import UsageError
 from protein.types import Direction, SweepRecord, TrialRecord
 from protein.units import format_duration
 from protein.view import data, text
+from protein.view.printing import cleaned
 from protein.view.scatter import bounds, cost_bounds, cost_ticks
 
 if TYPE_CHECKING:
@@ -189,8 +190,11 @@ def title(sweeps: Sequence[Subject]) -> str:
 
 
 def plain(words: str) -> str:
-    """Returns text as matplotlib prints it unchanged: it reads text between dollar signs as a formula."""
-    return words.replace("$", r"\$")
+    """Returns text as matplotlib prints it unchanged: it reads text between dollar signs as a formula.
+
+    Characters that steer a terminal are left out: no font has them, and matplotlib's warning of that would print them.
+    """
+    return cleaned(words).replace("$", r"\$")
 
 
 def front_of(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
