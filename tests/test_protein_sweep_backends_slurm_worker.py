@@ -10,6 +10,7 @@ import pytest
 
 from protein.ports import Job
 from protein.sweep.backends import slurm_worker
+from protein.sweep.backends.local import LocalBackend
 from protein.sweep.backends.mailbox import Inbox, Outbox
 from protein.sweep.backends.slot import Facts, SlotSettings
 from protein.sweep.backends.slurm_messages import FROM_WORKER, TO_WORKER, Alive, Close, Ready, Setup
@@ -50,12 +51,8 @@ def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return slurm_worker._Worker(folder)
 
 
-def no_backend() -> Any:
-    raise AssertionError("the slot of these tests has none")
-
-
 def setup(tmp_path: Path) -> Setup:
-    return Setup(slot=SlotSettings(make_backend=no_backend, artifacts=tmp_path, probe=""), cores=1)
+    return Setup(slot=SlotSettings(make_backend=LocalBackend, artifacts=tmp_path, probe=""), cores=1)
 
 
 def test_a_worker_that_is_told_to_end_before_it_began_ends(

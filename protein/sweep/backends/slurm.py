@@ -24,6 +24,7 @@ from pathlib import Path
 from protein.errors import UsageError
 from protein.ports import Finished, Job, TrialProgress
 from protein.sweep.backends import folders, slurm_commands, slurm_left_behind
+from protein.sweep.backends.mail import MessageError
 from protein.sweep.backends.mailbox import Inbox, Outbox
 from protein.sweep.backends.slot import SlotSettings, factor, facts
 from protein.sweep.backends.slurm_messages import (
@@ -51,6 +52,7 @@ RESUBMIT_SECONDS = 60.0  # after which a job is submitted again that Slurm has r
 REFUSED_SECONDS = 3600.0  # how long that is tried where the sweep has no job at all
 TELL_SECONDS = 60.0  # how often it is looked what jobs wait for, where none has started
 OUTPUT = "job.out"
+MAX_NOTE = 1000  # characters of what a worker says
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -246,7 +248,12 @@ class SlurmBackend:
 
     def _receive(self) -> None:
         for worker in list(self._workers):
-            messages = worker.inbox.receive()
+            try:
+                messages = worker.inbox.receive()
+            except MessageError as error:
+                slurm_commands.attempt("scancel", worker.number)
+                self._on_ended(worker, f"is ended: {error}")
+                continue
             worker.silence.look(heard=bool(messages))
             for message in messages:
                 self._take(worker, message)
@@ -261,23 +268,28 @@ class SlurmBackend:
         elif isinstance(message, Leaving):
             worker.leaving = True
         elif isinstance(message, Note):
-            self.note(message.text)
+            self.note(message.text[:MAX_NOTE])
         elif isinstance(message, TrialProgress | Finished):
-            if worker.trial is None or worker.trial.id != message.trial.id:
+            trial = worker.trial
+            if trial is None or trial.id != message.trial.id:
                 self.note(f"a late report of trial {message.trial.number} was ignored: it runs elsewhere or has ended")
                 return
             if isinstance(message, Finished):
                 worker.trial = None
             elif message.measurements:
                 worker.last = message.measurements[-1]
-            self._events.append(message)
+            self._events.append(dataclasses.replace(message, trial=trial))  # as it was given, and not as it is told
 
     def _on_ready(self, worker: _Worker, ready: Ready) -> None:
+        if worker.host:  # it has said so before
+            return
         if ready.facts.version != self._version:
-            raise UsageError(
-                f"node {ready.facts.host} has protein {ready.facts.version}, and this machine {self._version}:"
-                " install the same version"
-            )
+            problem = f"node {ready.facts.host} has protein {ready.facts.version}, and this machine {self._version}"
+            if not any(one.host for one in self._workers):
+                raise UsageError(f"{problem}: install the same version")
+            slurm_commands.attempt("scancel", worker.number)
+            self._on_ended(worker, f"is ended: {problem}")
+            return
         worker.host = ready.facts.host
         machine = ready.facts.machine
         if machine is not None and machine not in self._machines:
@@ -334,8 +346,9 @@ class SlurmBackend:
                 continue
             if state not in slurm_commands.ENDED:
                 to_cancel.append(worker.number)
-            for message in worker.inbox.receive():  # its last words
-                self._take(worker, message)
+            with contextlib.suppress(MessageError):
+                for message in worker.inbox.receive():  # its last words
+                    self._take(worker, message)
             self._on_ended(worker, "has been silent for too long" if silent else f"ended ({state.lower()})")
         self._tell_why_none_starts()
         if to_cancel:

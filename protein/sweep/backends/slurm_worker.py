@@ -93,7 +93,8 @@ class _Worker:
         while time.monotonic() < until:
             if messages := self._inbox.receive():
                 setup, *self._early = messages
-                assert isinstance(setup, Setup)
+                if not isinstance(setup, Setup):
+                    raise ProteinError("the first message of the sweep is none to begin with; submit the job again")
                 return setup
             time.sleep(POLL_SECONDS)
         raise ProteinError(f"no message of the sweep within {SETUP_SECONDS:.0f} s: is the folder shared?")
