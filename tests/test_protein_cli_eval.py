@@ -64,10 +64,11 @@ def test_what_an_environment_prints_is_not_among_the_json(
     monkeypatch.setattr(sys, "path", [*sys.path, str(folder)])
     monkeypatch.delitem(sys.modules, "noisy_example", raising=False)
     assert main(f"train --env python:noisy_example:Noisy {SMALL}".split()) == 0
-    capsys.readouterr()
+    assert "--env python:noisy_example:Noisy" in capsys.readouterr().out  # the command that plays more episodes
     monkeypatch.delitem(sys.modules, "noisy_example")
     (trained,) = (folder / "runs" / "train").iterdir()
-    assert main(f"eval --checkpoint {trained} --episodes 2 --json{flags}".split()) == 0
+    trusted = "--env python:noisy_example:Noisy"
+    assert main(f"eval --checkpoint {trained} {trusted} --episodes 2 --json{flags}".split()) == 0
     printed = capsys.readouterr()
     assert json.loads(printed.out)["scores"] == [0.0, 0.0]
     assert "community" in printed.err and "a step" in printed.err

@@ -6,12 +6,13 @@ A language model's checkpoint, or a folder of GPT-2's weights, is measured, or w
 import contextlib
 import dataclasses
 import math
+import shlex
 import statistics
 import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.live import Live
 
@@ -29,6 +30,9 @@ from protein.trainer.kinds import read
 from protein.trainer.language.config import LanguageConfig
 from protein.trainer.language.released import SETTINGS_FILE, WEIGHTS_FILE, is_released
 from protein.view import tables, text
+
+if TYPE_CHECKING:
+    from protein.trainer.machine.checkpoint import Checkpoint
 
 EPISODES = 256
 SEED_MAX = 2**64 - 1  # of torch's generators
@@ -70,7 +74,11 @@ def run(command: Command) -> int:
         checkpoint as checkpoints,  # torch takes seconds to import: mistakes are reported before
     )
 
-    env = arguments.environment or checkpoints.read(checkpoint, prefix="none").subject
+    env = arguments.environment
+    if env is None:
+        saved = checkpoints.read(checkpoint, prefix="none")
+        _require_no_code(checkpoint, saved)
+        env = saved.subject
     if watched:
         return _watch(arguments, checkpoint, env, episodes)
     from protein.trainer.evaluate import evaluate
@@ -133,6 +141,17 @@ def _language_model(checkpoint: Path) -> LanguageConfig | None:
     except (KeyError, TypeError, AttributeError, TrainerError):
         return None  # reading the file as an agent's says what is wrong with it
     return config if isinstance(config, LanguageConfig) else None
+
+
+def _require_no_code(checkpoint: Path, saved: "Checkpoint") -> None:
+    """Raises `UsageError` where to play would run code in Python that the checkpoint has chosen, and not the user."""
+    from protein.trainer.model.saved import named_code
+
+    if found := named_code(saved):
+        raise UsageError(
+            f"{checkpoint} names code in Python, which eval would run: {'; '.join(found)}; if you trust the checkpoint,"
+            f" add --env {shlex.quote(saved.subject)}"
+        )
 
 
 def _json_alone(arguments: EvalArguments) -> contextlib.AbstractContextManager[object]:

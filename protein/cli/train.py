@@ -114,17 +114,19 @@ def _conclude(arguments: TrainArguments, config: Config, directory: Path, traine
         console.print(f"go on with\n  {commands.command('train', '--resume', str(directory))}", soft_wrap=True)
         return INTERRUPTED_CODE
     console.print(f"{done}; checkpoint: {where}", soft_wrap=True)
-    for line in agents_end(result, where) if kind is PPO else language_end(result, where, config):
+    for line in agents_end(result, where, config) if kind is PPO else language_end(result, where, config):
         console.print(line, soft_wrap=True, markup=False)
     return 0
 
 
-def agents_end(result: RunResult, checkpoint: Path) -> list[str]:
+def agents_end(result: RunResult, checkpoint: Path, config: Config) -> list[str]:
     """Returns what is said at the end of an agent's training: its score, and what to do next."""
+    assert isinstance(config, RunConfig)
+    trusted = ["--env", config.env.name] if ":" in config.env.name or config.policy.module else []
     spread, episodes = result.metrics.get("score_std"), result.metrics.get("evaluation_episodes", 0.0)
     return [
         f"score {text.score(result.score)} (standard deviation {text.score(spread)}, {episodes:.0f} new episodes)",
-        f"play more episodes with\n  {commands.command('eval', '--checkpoint', str(checkpoint))}",
+        f"play more episodes with\n  {commands.command('eval', '--checkpoint', str(checkpoint), *trusted)}",
     ]
 
 

@@ -26,7 +26,19 @@ from ..errors import ConfigError
 from ..users_code import RAISED, back_here, in_words
 from . import arguments
 
-__all__ = ["EnvSpec", "Episodes", "VectorEnv", "closing", "groups", "kind_of", "make", "playing", "resume", "spec"]
+__all__ = [
+    "EnvSpec",
+    "Episodes",
+    "VectorEnv",
+    "closing",
+    "groups",
+    "kind_of",
+    "make",
+    "names_module",
+    "playing",
+    "resume",
+    "spec",
+]
 
 
 ASYNC = "gym-async"
@@ -259,6 +271,12 @@ def closing(*batches: VectorEnv) -> Iterator[None]:
                 envs.close()
             except RAISED as error:  # a user's environment may raise anything
                 print(f"warning: '{envs.spec.name}' failed in close: {in_words(error)}", file=sys.stderr)
+
+
+def names_module(name: str) -> bool:
+    """Whether an environment's name names a module of Python that is imported for it, as in "gym:my_module:Walk-v0"."""
+    kind, _, rest = name.partition(":")
+    return kind in (PYTHON, PETTINGZOO) or (kind in GYMNASIUM and ":" in rest)
 
 
 def kind_of(name: str) -> str:

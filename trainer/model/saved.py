@@ -15,6 +15,7 @@ import torch
 
 from ...envs_c import EnvSpec
 from ..config import RunConfig
+from ..environments import names_module
 from ..errors import CheckpointError, ConfigError
 from ..machine import checkpoint as checkpoints
 from ..machine.checkpoint import Checkpoint
@@ -97,6 +98,21 @@ def read(path: Path, *, prefix: str | tuple[str, ...] = "") -> SavedPolicy:
         )
     except (KeyError, TypeError, ValueError, ConfigError) as error:
         raise checkpoints.damaged(path, error) from error
+
+
+def named_code(saved: Checkpoint) -> list[str]:
+    """Returns what a checkpoint names of code in Python, in words: an environment, its arguments, an own network.
+
+    Whoever has written the file has chosen it. To play would import it, or call it with these arguments.
+    """
+    sections = {name: saved.config.get(name) for name in ("env", "policy")}
+    env, policy = (one if isinstance(one, Mapping) else {} for one in sections.values())
+    found = [name for name in dict.fromkeys((saved.subject, str(env.get("name", "")))) if names_module(name)]
+    if env.get("args"):
+        found.append(f"env.args {', '.join(map(str, env['args']))}")
+    if policy.get("module"):
+        found.append(f"policy.module {policy['module']}")
+    return found
 
 
 def require_env(saved: SavedPolicy, path: Path, spec: EnvSpec) -> None:

@@ -145,7 +145,8 @@ class EvalArguments:
     """The folder of a run or of a trial, or a checkpoint file; or a folder of GPT-2's weights, config.json and
     model.safetensors."""
     environment: Annotated[str | None, shown("NAME", "(default: the checkpoint's)", "env")] = None
-    """Environment to play; for a language model, text/NAME as it was trained on."""
+    """Environment to play; for a language model, text/NAME as it was trained on. Code in Python that a checkpoint
+    names, an environment or an own network, is run only with --env."""
     episodes: Annotated[
         int | None, value_spec(int, "--episodes"), shown("INT", "(default: 256; 1 with --render or --gif)")
     ] = None
