@@ -19,7 +19,7 @@ from patience import PATIENCE_SECONDS
 
 from protein.trackers import registry
 
-TESTS = Path(__file__).parents[1]
+SUPPORT = Path(__file__).parents[1] / "support"
 LIVE = {"mlflow", "tensorboard", "trackio"}  # these are given trials that still run
 ENDED = {"0": "complete", "1": "diverged", "2": "capped", "3": "complete", "4": "interrupted"}
 CURVES = {"0": 5, "1": 2, "2": 0, "3": 4, "4": 0}  # points
@@ -38,12 +38,12 @@ def environment(**more: str) -> dict[str, str]:
     """The environment of a tool's process, without what the developer has set for their own runs."""
     prefixes = ("MLFLOW_", "NEPTUNE_", "WANDB_", "TRACKIO_", "TENSORBOARD_")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(prefixes)}
-    return kept | {"PYTHONPATH": str(TESTS), **more}
+    return kept | {"PYTHONPATH": str(SUPPORT), **more}
 
 
 def scenario(name: str, folder: Path, **more: str) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, str(TESTS / "tracking.py"), name, str(folder)],
+        [sys.executable, str(SUPPORT / "tracking.py"), name, str(folder)],
         env=environment(**more),
         capture_output=True,
         text=True,

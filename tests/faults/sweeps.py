@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import protein
-from faults import evidence, trial
 from protein import storage
 from protein.cli.signals import caught
 from protein.errors import ProteinError
@@ -26,6 +25,7 @@ from protein.sweep.backends.local import LocalBackend
 from protein.sweep.loop import LoopSettings, run_sweep
 from protein.sweep.methods import make_designer
 from protein.types import SweepSpec, TrialRecord
+from tests.faults import evidence, trial
 
 NAME = "disturbed"
 BUDGET_SECONDS = 60.0  # more than the trials cost, so that the number of trials ends the sweep
