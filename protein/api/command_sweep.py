@@ -15,11 +15,11 @@ from protein.config.resolve import file_name
 from protein.config.space_content import SpaceFile
 from protein.errors import UsageError
 from protein.ports import Designer
+from protein.run.commands import settings as commands
+from protein.run.commands import template
+from protein.run.commands.settings import CommandSettings, ScoreFrom, Style
 from protein.space import Space
 from protein.sweep import provenance
-from protein.sweep.commands import settings as commands
-from protein.sweep.commands import template
-from protein.sweep.commands.settings import CommandSettings, ScoreFrom, Style
 from protein.types import Direction, SweepSpec, TrialRecord
 
 _INTERPRETERS = re.compile(

@@ -37,11 +37,11 @@ from protein.api.function_sweep_lines import Lines
 from protein.api.function_sweep_result import SweepResult, result_of
 from protein.errors import TrialFailed, UsageError
 from protein.ports import Store, SweepStatus
+from protein.run.devices import slots_of_machine
+from protein.run.function import FunctionBackend, Train
+from protein.run.function_processes import FunctionProcesses
 from protein.space import Space
 from protein.sweep import provenance, source_snapshot
-from protein.sweep.backends.function import FunctionBackend, Train
-from protein.sweep.backends.function_processes import FunctionProcesses
-from protein.sweep.devices import slots_of_machine
 from protein.sweep.loop import LoopSettings, run_sweep
 from protein.sweep.methods import make_designer
 from protein.sweep.stop_when import StopWhen

@@ -4,7 +4,7 @@ from protein.api import stores
 from protein.cli.arguments.steering import CancelArguments
 from protein.cli.parse import Command
 from protein.cli.trial_numbers import trial_numbers
-from protein.sweep.lease import dead_owners
+from protein.run.lease import dead_owners
 from protein.types import TrialState
 from protein.view import tables
 

@@ -11,7 +11,7 @@ from protein.config import space_file
 from protein.config.settings import SweepConfig
 from protein.errors import UsageError
 from protein.ports import Listener
-from protein.sweep.backends.command import SILENCE_SECONDS, CommandBackend
+from protein.run.command import SILENCE_SECONDS, CommandBackend
 from protein.types import SweepSpec
 from protein.units import parse_duration
 

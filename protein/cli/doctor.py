@@ -26,7 +26,7 @@ from protein.cli.arguments.machine import DoctorArguments
 from protein.cli.output import print_json
 from protein.cli.parse import Command
 from protein.errors import ProteinError, UsageError
-from protein.sweep import calibration, machine_state, speed
+from protein.run import calibration, machine_state, speed
 from protein.trackers.registry import TRACKERS
 from protein.trainer.machine.cores import usable_cores
 from protein.units import format_size

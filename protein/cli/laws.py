@@ -15,8 +15,8 @@ from protein.cli.parse import Command
 from protein.config.layers import flag, flatten
 from protein.config.write import to_toml
 from protein.errors import UsageError
+from protein.run.job import runs_trainer
 from protein.space import Categorical, Space
-from protein.sweep.job import runs_trainer
 from protein.types import SweepRecord, TrialRecord
 from protein.units import format_duration, parse_duration
 from protein.view import commands, tables, text

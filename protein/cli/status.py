@@ -15,8 +15,8 @@ from protein.columns import SweepSummary
 from protein.direction import shown_score
 from protein.errors import UsageError
 from protein.ports import Store
+from protein.run.lease import dead_owners
 from protein.sweep.alive import Alive, Life, alive
-from protein.sweep.lease import dead_owners
 from protein.types import Request, SweepRecord, TrialRecord
 from protein.view import data, tables, text
 from protein.view import outlook as outlook_views

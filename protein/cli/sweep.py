@@ -19,9 +19,9 @@ from protein.cli.sweep_plan import Plan
 from protein.columns import DOT_FIELDS, Dot, dots
 from protein.errors import StoreMissing
 from protein.ports import Backend, Listener, Store, SweepStatus
-from protein.sweep import calibration
-from protein.sweep.backends.local import LocalBackend
-from protein.sweep.job import runs_trainer
+from protein.run import calibration
+from protein.run.job import runs_trainer
+from protein.run.local import LocalBackend
 from protein.sweep.loop import LoopSettings, run_sweep
 from protein.sweep.taking_over import refuse_beside
 from protein.trainer.machine.cores import usable_cores

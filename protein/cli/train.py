@@ -23,7 +23,7 @@ from protein.cli.signals import caught
 from protein.config.layers import flag, flatten
 from protein.config.resolve import find_env, load, require_subject
 from protein.errors import UsageError
-from protein.sweep.job import runs_trainer
+from protein.run.job import runs_trainer
 from protein.trainer.config import RunConfig
 from protein.trainer.errors import DiskError
 from protein.trainer.events import RunResult

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from protein.sweep.lease import LEASE_SECONDS
+from protein.run.lease import LEASE_SECONDS
 from tests.faults import checker
 from tests.faults.checker import Row, Snapshot
 

@@ -19,9 +19,9 @@ from protein import storage
 from protein.cli.signals import caught
 from protein.errors import ProteinError
 from protein.ports import Backend, SweepStatus
+from protein.run.local import LocalBackend
 from protein.space import Float, Integer, Space
 from protein.sweep import provenance
-from protein.sweep.backends.local import LocalBackend
 from protein.sweep.loop import LoopSettings, run_sweep
 from protein.sweep.methods import make_designer
 from protein.types import SweepSpec, TrialRecord
@@ -93,9 +93,9 @@ def make_backend(kind: str, artifacts: Path, stop: threading.Event) -> Backend:
     make = functools.partial(LocalBackend, entry=ENTRY, preload=("faults.trial",))
     if kind == "processes":
         return make()
-    from protein.sweep.backends.ray import RayBackend
-    from protein.sweep.backends.ray_messages import Needs
-    from protein.sweep.backends.slot import SlotSettings, put_probe
+    from protein.run.ray import RayBackend
+    from protein.run.ray_messages import Needs
+    from protein.run.slot import SlotSettings, put_probe
 
     settings = SlotSettings(
         make_backend=make,

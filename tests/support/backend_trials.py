@@ -10,8 +10,8 @@ from typing import Any
 from patience import PATIENCE_SECONDS
 
 from protein.ports import Backend, Finished, Job, TrialProgress
-from protein.sweep.backends.function import Report
-from protein.sweep.commands.settings import CommandSettings
+from protein.run.commands.settings import CommandSettings
+from protein.run.function import Report
 from protein.types import Trial
 
 ASSETS = Path(__file__).parents[1] / "assets"

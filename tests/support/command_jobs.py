@@ -11,8 +11,8 @@ import pytest
 from patience import PATIENCE_SECONDS
 
 from protein.ports import Finished, Job, TrialProgress
-from protein.sweep.backends.command import CommandBackend
-from protein.sweep.commands.settings import CommandSettings
+from protein.run.command import CommandBackend
+from protein.run.commands.settings import CommandSettings
 from protein.types import Direction, Outcome, Trial
 
 PYTHON = shlex.quote(sys.executable)

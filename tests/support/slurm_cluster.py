@@ -20,10 +20,10 @@ from typing import Any
 from patience import PATIENCE_SECONDS
 
 from protein.ports import Backend
-from protein.sweep.backends.command import CommandBackend
-from protein.sweep.backends.local import LocalBackend
-from protein.sweep.backends.slot import SlotSettings, put_probe
-from protein.sweep.backends.slurm import SlurmBackend
+from protein.run.command import CommandBackend
+from protein.run.local import LocalBackend
+from protein.run.slot import SlotSettings, put_probe
+from protein.run.slurm import SlurmBackend
 from protein.types import Direction
 
 ASSETS = str(Path(__file__).parents[1] / "assets")

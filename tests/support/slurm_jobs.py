@@ -10,7 +10,7 @@ import slurm_cluster
 from patience import PATIENCE_SECONDS
 
 from protein.ports import Job
-from protein.sweep.backends.slurm import SlurmBackend
+from protein.run.slurm import SlurmBackend
 from protein.types import Trial
 
 

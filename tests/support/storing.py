@@ -7,8 +7,8 @@ import sys
 from typing import IO
 
 from protein.ports import Store
+from protein.run.lease import current_owner
 from protein.storage import open_store
-from protein.sweep.lease import current_owner
 from protein.types import (
     Estimate,
     Measurement,

@@ -8,9 +8,9 @@ from pathlib import Path
 from protein.config.layers import Layers
 from protein.config.resolve import load, make_space
 from protein.ports import Store, SweepStatus
+from protein.run.lease import current_owner
 from protein.space import Space
 from protein.storage import open_store
-from protein.sweep.lease import current_owner
 from protein.types import (
     Artifact,
     Estimate,

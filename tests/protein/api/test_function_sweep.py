@@ -213,7 +213,7 @@ def test_the_limits_are_printed_before_the_first_trial_begins(
 ) -> None:
     ticks = itertools.count()
     clock = SimpleNamespace(perf_counter=lambda: next(ticks) / 100)
-    monkeypatch.setattr("protein.sweep.backends.function.time", clock)
+    monkeypatch.setattr("protein.run.function.time", clock)
     seen: list[str] = []
 
     def looks(params: dict[str, Any], report: Report) -> float:
@@ -259,7 +259,7 @@ def test_a_function_that_does_not_report_and_exceeds_its_cap_is_told_so_once(
     store: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls, now = 0, 0.0
-    monkeypatch.setattr("protein.sweep.backends.function.time", SimpleNamespace(perf_counter=lambda: now))
+    monkeypatch.setattr("protein.run.function.time", SimpleNamespace(perf_counter=lambda: now))
 
     def silent(params: dict[str, Any], report: Report) -> float:
         nonlocal calls, now

@@ -21,9 +21,9 @@ from protein.api import moving, sweep_state
 from protein.cli import export
 from protein.errors import StoreError, UsageError
 from protein.ports import Store
+from protein.run import lease
 from protein.storage import transfer
 from protein.storage.transfer import StoredTrial
-from protein.sweep import lease
 from protein.sweep.alive import Alive, Life, alive
 from protein.sweep.taking_over import refuse_beside
 from protein.types import Machine, Request, TrialRecord, TrialState

@@ -18,8 +18,8 @@ from patience import wait_until
 from protein import storage
 from protein.api.command_sweep import short_name
 from protein.cli import main
-from protein.sweep import lease
-from protein.sweep.backends.command import CommandBackend
+from protein.run import lease
+from protein.run.command import CommandBackend
 from protein.sweep.launching import Launcher
 from protein.sweep.resuming import Place
 from protein.sweep.trials import SweepTrials

@@ -15,7 +15,7 @@ from protein.api import stores
 from protein.cli import sweep_plan
 from protein.cli.arguments.search import SweepArguments
 from protein.cli.parse import parse
-from protein.sweep.lease import current_owner
+from protein.run.lease import current_owner
 from protein.types import Estimate
 from protein.view import tables
 

@@ -23,7 +23,7 @@ from protein.api.moving import Moved
 from protein.api.sweep_folder import SweepFolder
 from protein.cli import clean, export, main
 from protein.errors import UsageError
-from protein.sweep.lease import owner_of
+from protein.run.lease import owner_of
 from protein.types import CONTINUABLE, CONTINUABLE_SECONDS, Artifact, Direction, Outcome, TrialEnd
 
 READING = (

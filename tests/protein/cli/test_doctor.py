@@ -11,7 +11,7 @@ from commands import Run
 
 from protein.api import stores
 from protein.cli import doctor, main
-from protein.sweep import calibration
+from protein.run import calibration
 from protein.types import Machine
 
 

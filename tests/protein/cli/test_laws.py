@@ -18,9 +18,9 @@ from viewing import PROVENANCE, stored_layers, stored_spec
 from protein.cli.parse import parse
 from protein.config.resolve import load, make_space
 from protein.engine.laws import BestValue, Law, Laws, Plan
+from protein.run.lease import current_owner
 from protein.space import Categorical, Float, Integer, Space
 from protein.storage import open_store
-from protein.sweep.lease import current_owner
 from protein.trainer.config import RunConfig
 from protein.types import Estimate, Outcome, Suggestion, SuggestionKind, TrialEnd
 from protein.view import laws as views

@@ -18,10 +18,9 @@ import pytest
 from command_jobs import PYTHON, command_backend, command_notes, job, outcome, python, run, wait  # noqa: F401 (fixtures)
 
 from protein.ports import Finished, Job
-from protein.sweep import continuing
-from protein.sweep.backends import command
-from protein.sweep.backends.command import CommandBackend
-from protein.types import Direction, Resources, TrialEnd
+from protein.run import command
+from protein.run.command import CommandBackend
+from protein.types import CONTINUABLE, CONTINUABLE_SECONDS, Direction, Resources, TrialEnd
 
 ASSETS = Path(__file__).parents[2] / "assets"
 
@@ -287,8 +286,8 @@ open(path, "w").write("x" * (before + 1))
 print('{"score": %d}' % before)
 """
     finished = run(backend, job(tmp_path, python(code)))[1]
-    left = next(Path(one.path) for one in finished.artifacts if one.kind == continuing.ARTIFACT)
-    assert finished.outcome.metrics[continuing.SECONDS] == finished.outcome.cost_seconds
+    left = next(Path(one.path) for one in finished.artifacts if one.kind == CONTINUABLE)
+    assert finished.outcome.metrics[CONTINUABLE_SECONDS] == finished.outcome.cost_seconds
     more = run(backend, dataclasses.replace(job(tmp_path, python(code), 1), continues=left))[1]
     assert more.outcome.score == 1
     assert (left / "n").read_text() == "x", "what it goes on from stays as it is"

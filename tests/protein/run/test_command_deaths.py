@@ -14,8 +14,8 @@ import pytest
 from command_jobs import PYTHON, command_backend, command_notes, job, outcome, python, run, wait  # noqa: F401 (fixtures)
 from patience import left_behind, wait_until
 
-from protein.sweep.backends import command_process
-from protein.sweep.backends.command import CommandBackend
+from protein.run import command_process
+from protein.run.command import CommandBackend
 from protein.types import TrialEnd
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from command_jobs import command_backend, command_notes, job, outcome, python, run  # noqa: F401 (fixtures)
 
+from protein.run.command import CommandBackend
 from protein.sweep import resuming
-from protein.sweep.backends.command import CommandBackend
 from protein.types import TrialEnd
 
 

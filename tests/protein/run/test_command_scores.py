@@ -14,9 +14,9 @@ from command_jobs import PYTHON, command_backend, command_notes, job, outcome, p
 from patience import PATIENCE_SECONDS
 
 from protein.ports import Finished, Job, TrialProgress
-from protein.sweep.backends import command_process, command_reports
-from protein.sweep.backends.command import CommandBackend
-from protein.sweep.commands.reports import number_of
+from protein.run import command_process, command_reports
+from protein.run.command import CommandBackend
+from protein.run.commands.reports import number_of
 from protein.types import Direction, TrialEnd
 
 

@@ -1,7 +1,7 @@
 """Reports that came together are stored together."""
 
 from protein.ports import Finished, TrialProgress
-from protein.sweep.backends.events import joined
+from protein.run.events import joined
 from protein.types import Measurement, Outcome, Trial, TrialEnd
 
 

@@ -10,7 +10,7 @@ import pytest
 from patience import wait_until
 
 from protein.ports import Job
-from protein.sweep.backends.memory import family, over_limit
+from protein.run.memory import family, over_limit
 from protein.types import Trial
 
 MIB = 2**20

@@ -22,10 +22,10 @@ from ray_clusters import RayCluster
 
 from protein.errors import UsageError
 from protein.ports import Finished, Job, TrialProgress
-from protein.sweep.backends.command import CommandBackend
-from protein.sweep.backends.ray import RayBackend
-from protein.sweep.backends.ray_messages import Needs
-from protein.sweep.commands.settings import CommandSettings
+from protein.run.command import CommandBackend
+from protein.run.commands.settings import CommandSettings
+from protein.run.ray import RayBackend
+from protein.run.ray_messages import Needs
 from protein.types import Direction, Trial, TrialEnd
 
 ROOT = Path(__file__).parents[3]

@@ -10,12 +10,12 @@ import pytest
 import ray_clusters
 
 from protein.ports import Job
-from protein.sweep.backends.ray_messages import Connect, Needs
+from protein.run.ray_messages import Connect, Needs
 from protein.types import Trial
 
 ray_clusters.require_ray()
 
-from protein.sweep.backends import ray_cluster, ray_fleet  # noqa: E402 (they import Ray)
+from protein.run import ray_cluster, ray_fleet  # noqa: E402 (they import Ray)
 
 # As Ray 2.60 says it.
 ABOUT = (

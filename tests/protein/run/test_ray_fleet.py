@@ -12,9 +12,9 @@ ray_clusters.require_ray()
 from ray.exceptions import RayTaskError  # noqa: E402
 
 from protein.ports import Finished, Job  # noqa: E402
-from protein.sweep.backends import ray_fleet  # noqa: E402
-from protein.sweep.backends.ray_fleet import Fleet  # noqa: E402
-from protein.sweep.backends.ray_messages import Connect, Needs, Note, Slots, Stop  # noqa: E402
+from protein.run import ray_fleet  # noqa: E402
+from protein.run.ray_fleet import Fleet  # noqa: E402
+from protein.run.ray_messages import Connect, Needs, Note, Slots, Stop  # noqa: E402
 from protein.types import Trial, TrialEnd  # noqa: E402
 
 TRIAL = Trial(id=1, sweep_id=1, number=0, params={}, seed=0, owner="test")

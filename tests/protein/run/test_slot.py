@@ -1,4 +1,4 @@
-"""What a slot gives its trials of the node; how it copies their files: `tests/protein/sweep/test_copies.py`."""
+"""What a slot gives its trials of the node; how it copies their files: `tests/protein/run/test_copies.py`."""
 
 import dataclasses
 from datetime import UTC, datetime
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from protein.ports import Job
-from protein.sweep.backends.slot import Calibrating, Slot, SlotSettings
+from protein.run.slot import Calibrating, Slot, SlotSettings
 from protein.types import Machine, Trial
 
 

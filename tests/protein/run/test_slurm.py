@@ -15,9 +15,8 @@ from slurm_jobs import job, slurm_backends, wait_for_slots  # noqa: F401 (a fixt
 
 from protein.errors import UsageError
 from protein.ports import Finished, TrialProgress
-from protein.sweep import lease
-from protein.sweep.backends import slurm, slurm_commands, slurm_left_behind
-from protein.sweep.backends.slurm import SlurmBackend
+from protein.run import lease, slurm, slurm_commands, slurm_left_behind
+from protein.run.slurm import SlurmBackend
 from protein.types import TrialEnd
 
 

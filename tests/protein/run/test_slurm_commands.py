@@ -11,10 +11,10 @@ from patience import wait_until
 from slurm_jobs import job, slurm_backends, wait_for_slots  # noqa: F401 (a fixture)
 
 from protein.errors import UsageError
-from protein.sweep.backends import slurm, slurm_commands, slurm_messages
-from protein.sweep.backends.mailbox import Inbox, Outbox
-from protein.sweep.backends.slurm import SlurmBackend
-from protein.sweep.backends.slurm_worker import parse_left
+from protein.run import slurm, slurm_commands, slurm_messages
+from protein.run.mailbox import Inbox, Outbox
+from protein.run.slurm import SlurmBackend
+from protein.run.slurm_worker import parse_left
 
 
 def test_without_slurm_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

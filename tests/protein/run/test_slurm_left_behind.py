@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from protein.sweep import lease
-from protein.sweep.backends import slurm_commands, slurm_left_behind
-from protein.sweep.backends.slurm_messages import ALIVE, DEAD_SECONDS
+from protein.run import lease, slurm_commands, slurm_left_behind
+from protein.run.slurm_messages import ALIVE, DEAD_SECONDS
 
 ELSEWHERE = "another-host:4711:8123.45@5f0c21ab-1a363c15-4026531836"
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from protein.ports import Job
-from protein.sweep.backends import slurm_worker
-from protein.sweep.backends.mailbox import Inbox, Outbox
-from protein.sweep.backends.slot import Facts, SlotSettings
-from protein.sweep.backends.slurm_messages import FROM_WORKER, TO_WORKER, Alive, Close, Ready, Setup
+from protein.run import slurm_worker
+from protein.run.mailbox import Inbox, Outbox
+from protein.run.slot import Facts, SlotSettings
+from protein.run.slurm_messages import FROM_WORKER, TO_WORKER, Alive, Close, Ready, Setup
 from protein.types import Trial
 
 

@@ -13,11 +13,13 @@ from sweeping import stored
 from viewing import trial
 
 from protein.ports import Finished, Job, SweepStatus
+from protein.run.job import max_seconds
+from protein.run.local import LocalBackend
 from protein.space import Categorical, Float, Integer, Space
 from protein.sweep import continuing
-from protein.sweep.backends.local import LocalBackend
-from protein.sweep.job import max_seconds
 from protein.types import (
+    CONTINUABLE,
+    CONTINUABLE_SECONDS,
     Artifact,
     Provenance,
     Suggestion,
@@ -79,9 +81,9 @@ def test_a_sweep_that_cannot_says_why_and_what_would_help() -> None:
 
 def test_seconds_count_from_the_first_step_of_the_run(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("")
-    kept = (Artifact(kind=continuing.ARTIFACT, path=str(tmp_path / "state")),)
+    kept = (Artifact(kind=CONTINUABLE, path=str(tmp_path / "state")),)
     bare = trial(3, 10.0, 1.0)
-    whole = dataclasses.replace(bare, artifacts=kept, metrics={continuing.SECONDS: 8.0}, continued_seconds=5.0)
+    whole = dataclasses.replace(bare, artifacts=kept, metrics={CONTINUABLE_SECONDS: 8.0}, continued_seconds=5.0)
     assert continuing.resumable_seconds(whole) == 13.0
     assert continuing.state(whole) == tmp_path / "state"
     assert continuing.resumable_seconds(bare) is None
@@ -120,13 +122,13 @@ def test_the_trainer_goes_on_from_the_checkpoint_of_an_earlier_trial(tmp_path: P
     try:
         first = finished(0, 1280, None)
         paths = {artifact.kind: Path(artifact.path) for artifact in first.artifacts}
-        assert paths[continuing.ARTIFACT].name == "stable.safetensors"
-        second = finished(1, 2560, paths[continuing.ARTIFACT])
+        assert paths[CONTINUABLE].name == "stable.safetensors"
+        second = finished(1, 2560, paths[CONTINUABLE])
         again = finished(2, 1280, paths["checkpoint"])
     finally:
         backend.close()
     assert (first.outcome.end, second.outcome.end, second.outcome.steps) == (TrialEnd.COMPLETE, TrialEnd.COMPLETE, 2560)
-    assert 0.0 < first.outcome.metrics[continuing.SECONDS] < first.outcome.cost_seconds
+    assert 0.0 < first.outcome.metrics[CONTINUABLE_SECONDS] < first.outcome.cost_seconds
     assert (again.outcome.state, again.outcome.score) == (TrialState.FAILED, None)
     assert "train.total_timesteps must be larger" in again.outcome.reason
 
@@ -153,7 +155,7 @@ def interrupted_leg(folder: Path, hangs: str) -> TrialRecord:
 
     legs = go_on(folder, StopAtTheStep(), stop)
     assert (legs[1].state, legs[1].continues) == (TrialState.WAITING, 0)
-    Path(str(legs[0].artifact(continuing.ARTIFACT))).unlink()
+    Path(str(legs[0].artifact(CONTINUABLE))).unlink()
     return legs[1]
 
 

@@ -11,8 +11,8 @@ import sweeping
 from steering import found, opened, teller, told
 
 from protein.errors import UsageError
+from protein.run.lease import current_owner, owner_of
 from protein.sweep import hooks
-from protein.sweep.lease import current_owner, owner_of
 from protein.types import Suggestion, SuggestionKind, TrialState
 
 

@@ -21,7 +21,7 @@ from sweeping import stored
 from protein import storage
 from protein.errors import TrialLost, UsageError
 from protein.ports import SweepStatus
-from protein.sweep.lease import current_owner, dead_owners, is_local, living_owners
+from protein.run.lease import current_owner, dead_owners, is_local, living_owners
 from protein.sweep.loop import LoopSettings
 from protein.types import (
     Suggestion,
@@ -364,9 +364,9 @@ def test_the_lease_decides_where_a_process_of_this_host_name_cannot_be_seen(
     monkeypatch: pytest.MonkeyPatch, here: str, there: str, local: bool
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("protein.sweep.lease._place", lambda: there)
+        patch.setattr("protein.run.lease._place", lambda: there)
         gone = storing.ended_owner()
-    monkeypatch.setattr("protein.sweep.lease._place", lambda: here)
+    monkeypatch.setattr("protein.run.lease._place", lambda: here)
     assert (dead_owners([gone]), is_local(gone)) == ([gone] if local else [], local)
     assert living_owners([gone]) == []
 

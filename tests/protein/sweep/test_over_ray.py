@@ -21,10 +21,10 @@ from protein import storage
 from protein.engine.designer import RandomDesigner
 from protein.errors import TrialLost, UsageError
 from protein.ports import Backend, Finished, SweepStatus, TrialProgress
+from protein.run.mirrored import MirroredBackend
+from protein.run.ray import RayBackend
+from protein.run.ray_messages import Needs
 from protein.sweep import late_reports
-from protein.sweep.backends.mirrored import MirroredBackend
-from protein.sweep.backends.ray import RayBackend
-from protein.sweep.backends.ray_messages import Needs
 from protein.sweep.loop import LoopSettings, run_sweep
 from protein.types import Budget, Measurement, Outcome, Trial, TrialEnd, TrialRecord, TrialState
 

@@ -18,8 +18,8 @@ from sweeping import stored
 from protein.engine.budget import limit_reached
 from protein.engine.designer import RandomDesigner
 from protein.ports import Finished, Job, SweepStatus, TrialProgress
+from protein.run.local import LocalBackend
 from protein.sweep import resuming
-from protein.sweep.backends.local import LocalBackend
 from protein.sweep.launching import to_evaluate
 from protein.sweep.trouble import Preemptions
 from protein.types import Budget, Outcome, Suggestion, Trial, TrialEnd, TrialRecord, TrialState

@@ -13,11 +13,11 @@ import sweeping
 from protein import Float, Space, Sweep, storage
 from protein.cli import main
 from protein.ports import Finished, Store, TrialProgress
+from protein.run import command, processes, told_cost
+from protein.run.function import Report
+from protein.run.told_cost import ToldCost
 from protein.sweep import resuming
 from protein.sweep import trials as trials_module
-from protein.sweep.backends import command, processes, told_cost
-from protein.sweep.backends.function import Report
-from protein.sweep.backends.told_cost import ToldCost
 from protein.sweep.trials import SweepTrials
 from protein.types import Measurement, Outcome, Suggestion, SuggestionKind, TrialEnd, TrialRecord
 
