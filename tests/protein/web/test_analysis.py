@@ -60,7 +60,7 @@ def test_a_curves_metrics_are_offered_once_they_are_there(tmp_path: Path) -> Non
     assert curve_metrics(viewer, ["s"]) == []
     store.add_measurements(trial, [Measurement(steps=2, elapsed_seconds=2.0, score=1.0, metrics={"loss": 1.0})], 60.0)
     store.finish_trial(trial, complete())
-    viewer.forget("s")
+    viewer.forget()
     assert curve_metrics(viewer, ["s"]) == ["loss"]
     store.close()
 

@@ -189,12 +189,40 @@ def test_a_viewer_reads_once_for_many_and_again_after_a_write(loss: Store, monke
     assert viewer.frame("loss") is viewer.frame("loss")
     loss.annotate(1, 3, note="seen")
     assert viewer.frame("loss").columns["note"].value(3) is None  # not asked again so soon
-    viewer.forget("loss")
+    viewer.forget()
     assert viewer.frame("loss").columns["note"].value(3) == "seen"
     with pytest.raises(NotFound, match="there is no sweep 'los'; did you mean 'loss'"):
         viewer.frame("los")
     with pytest.raises(UsageError, match="0 sweeps were asked for"):
         viewer.frames([])
+
+
+def test_a_write_during_a_reading_is_read_next_time(loss: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reading ends after the write was announced, and has not seen it."""
+    monkeypatch.setattr(viewer_module, "REFRESH_SECONDS", 1e9)
+    viewer = Viewer(loss, "sqlite:///x.db", threading.Event())
+    columns, list_sweeps = loss.columns, loss.list_sweeps
+
+    def columns_before(*given: Any) -> Any:
+        found = columns(*given)
+        loss.annotate(1, 3, note="seen")
+        viewer.forget()
+        return found
+
+    def sweeps_before() -> Any:
+        found = list_sweeps()
+        loss.set_budget(1, 999.0)
+        viewer.forget()
+        return found
+
+    monkeypatch.setattr(loss, "list_sweeps", sweeps_before)
+    viewer.sweeps()
+    monkeypatch.setattr(loss, "list_sweeps", list_sweeps)
+    assert viewer.sweep("loss").max_cost_seconds == 999.0
+    monkeypatch.setattr(loss, "columns", columns_before)
+    viewer.frame("loss")
+    monkeypatch.setattr(loss, "columns", columns)
+    assert viewer.frame("loss").columns["note"].value(3) == "seen"
 
 
 def test_what_is_remembered_is_bounded_by_kind(loss: Store) -> None:
