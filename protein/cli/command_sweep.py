@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.text import Text
 
 from protein.api import command_sweep
-from protein.cli.arguments.search import SweepArguments
+from protein.cli.arguments import SweepArguments
 from protein.cli.help import SWEEP_GROUPS
 from protein.cli.parse import Command
 from protein.config import space_file

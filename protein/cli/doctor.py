@@ -20,9 +20,9 @@ from typing import Any, Literal
 import psutil
 from rich.text import Text
 
-from protein import storage
+from protein import envs_c, storage
 from protein.api import stores
-from protein.cli.arguments.machine import DoctorArguments
+from protein.cli.arguments import DoctorArguments
 from protein.cli.output import print_json
 from protein.cli.parse import Command
 from protein.errors import ProteinError, UsageError
@@ -270,3 +270,23 @@ def _guarded(name: str, check: Callable[[], Check]) -> Check:
 def _existing(folder: Path) -> Path:
     """Returns the nearest folder that exists, going up."""
     return next((parent for parent in (folder, *folder.absolute().parents) if parent.is_dir()), Path("/"))
+
+
+# `protein envs`: the environments that there are.
+
+
+def run_envs(command: Command) -> int:
+    specs = [envs_c.spec(name) for name in envs_c.names()]
+    if command.arguments.json:
+        print_json([dataclasses.asdict(spec) for spec in specs])
+        return 0
+    console = tables.make_console()
+    console.print(tables.envs(specs, console.width))
+    console.print(
+        "\nalso gym:ID, any environment of Gymnasium, Atari's among them, pettingzoo:MODULE, a parallel one of"
+        " PettingZoo, procgen:GAME, one of Procgen's, and python:MODULE:NAME, one of your own: docs/environments.md\n"
+        "text/python is no environment: with it, protein train and sweep make a language model of the source text of"
+        " Python's standard library",
+        soft_wrap=True,
+    )
+    return 0

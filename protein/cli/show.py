@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from protein.api import stores
 from protein.api.outlook import sweep_hindsight
 from protein.api.recommended import shown_trials
-from protein.cli.arguments.results import ShowArguments
+from protein.cli.arguments import ShowArguments
 from protein.cli.output import print_json
 from protein.cli.parse import Command
 from protein.columns import MAX_CURVES

@@ -14,7 +14,7 @@ from protein.api import command_sweep as command_sweeps
 from protein.api.recommended import score_range
 from protein.api.training import require_device
 from protein.cli import command_sweep
-from protein.cli.arguments.search import SweepArguments
+from protein.cli.arguments import SweepArguments
 from protein.cli.parse import Command
 from protein.config.layers import Layers
 from protein.config.resolve import find_env, load, require_subject

@@ -16,7 +16,7 @@ from protein.api.recommended import stored_values
 from protein.api.run_folder import MEASUREMENTS, Interrupted, Recorder, interrupted_run, run_directory
 from protein.api.training import Trained, check_data, require_device, train
 from protein.cli import INTERRUPTED_CODE, evaluate_language
-from protein.cli.arguments.search import TrainArguments
+from protein.cli.arguments import TrainArguments
 from protein.cli.output import require_file, writing
 from protein.cli.parse import Command
 from protein.cli.signals import caught

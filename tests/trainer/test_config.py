@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from protein.cli.field_texts import field_texts
+from protein.cli.values import field_texts
 from protein.trainer import kinds
 from protein.trainer.config import RunConfig, check_batch, load
 from protein.trainer.config_reading import strip_ranges

@@ -296,15 +296,6 @@ def test_a_finished_trial_is_printed_at_most_every_two_seconds(
     assert re.findall(r"^\d\d:\d\d:\d\d trial (\d):", capsys.readouterr().out, re.M) == ["3", "4"]
 
 
-def test_the_old_name_of_a_warm_start_works_and_says_its_new_name(store: str) -> None:
-    sweep(store, 60.0).run(train)
-    with pytest.warns(FutureWarning, match=r"^prior= is now called warm_start=$"):
-        renamed = sweep(store, None, max_trials=1, name="warm", prior="mine")
-    assert renamed.run(train).trials[0].params == START
-    with pytest.raises(UsageError, match=r"exists with a warm start from 'mine' .now 'other'."):
-        sweep(store, None, name="warm", warm_start="other").run(train)
-
-
 def test_a_function_that_costs_nothing_ends_at_the_number_of_trials(store: str) -> None:
     def free(params: dict[str, Any], report: Report) -> float:
         return loss(**params)

@@ -13,7 +13,7 @@ from viewing import STORED, add_run, fill_store, store_url
 from protein import storage
 from protein.api import stores
 from protein.cli import sweep_plan
-from protein.cli.arguments.search import SweepArguments
+from protein.cli.arguments import SweepArguments
 from protein.cli.parse import parse
 from protein.run.lease import current_owner
 from protein.types import Estimate

@@ -21,7 +21,8 @@ from protein import storage
 from protein.api import cleaning, renaming
 from protein.api.moving import Moved
 from protein.api.sweep_folder import SweepFolder
-from protein.cli import clean, export, main
+from protein.cli import exchange, main
+from protein.cli.store import _cleaned as cleaning_line
 from protein.errors import UsageError
 from protein.run.lease import owner_of
 from protein.types import CONTINUABLE, CONTINUABLE_SECONDS, Artifact, Direction, Outcome, TrialEnd
@@ -125,7 +126,7 @@ def test_what_was_moved_is_told_in_good_english() -> None:
     several = Moved(name="a", num_trials=3, num_points=7, running=(1, 2))
     one = Moved(name="b", num_trials=1, num_points=0, running=(0,))
     end = "as interrupted when the copy is resumed"
-    assert export.lines([several, one]) == [
+    assert exchange.moved_lines([several, one]) == [
         f"a: 3 trials with 7 curve points; trials 1, 2 had not finished, and end {end}",
         f"b: 1 trial with 0 curve points; trial 0 had not finished, and ends {end}",
     ]
@@ -411,7 +412,7 @@ def test_plan_of_trials_that_can_be_continued(with_files: Path) -> None:
     assert {one.path.name for one in kept.freed} == {"checkpoint.safetensors"}
     assert set(kept.to_go_on) == set(kept.kept) - set(apart.kept)
     number = len(kept.to_go_on)
-    assert f", {number} of them to be continued (--finished frees these, too)" in clean._line(kept, True)
+    assert f", {number} of them to be continued (--finished frees these, too)" in cleaning_line(kept, True)
     done = cleaning.plan(engine, trials, folder, goes_on=False)
     assert {one.path.name for one in done.freed} == {"checkpoint.safetensors", "state.bin"}
 

@@ -208,7 +208,7 @@ def test_a_watch_follows_exclusions_and_the_end_of_a_sweep(
         else:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("protein.cli.watch.time.sleep", between)
+    monkeypatch.setattr("protein.cli.status.time.sleep", between)
     assert main(["status", "pong", "--watch"]) == 0
     opened.close()
     best, nothing, gone = looks

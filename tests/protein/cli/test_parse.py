@@ -12,10 +12,11 @@ import docstring_parser
 import pytest
 from patience import PATIENCE_SECONDS
 
-from protein.cli import main, other_words
-from protein.cli.field_texts import field_texts
+from protein.cli import main
+from protein.cli import parse as parsing
 from protein.cli.help import GROUPS, SWEEP_GROUPS
 from protein.cli.parse import COMMANDS, parse
+from protein.cli.values import field_texts
 from protein.config.layers import flag, value_types
 from protein.errors import UsageError
 
@@ -59,16 +60,6 @@ def test_a_sweep_gives_its_trials_their_seeds() -> None:
     assert parse(["train", "--train.seed", "3"]).values == {"train.seed": 3}
     with pytest.raises(UsageError, match=r"^unknown flag '--train\.seed'"):
         parse(["sweep", "--train.seed", "3"])
-
-
-def test_a_renamed_flag_works_and_says_its_new_name(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["--prior", "old"], ["--prior=old"]):
-        command = parse(["sweep", "--env", "pong", *words])
-        assert command.arguments.warm_start == "old"
-        assert not any(word.startswith("--prior") for word in command.words)  # the resume hint has the new name
-        assert capsys.readouterr().err == "--prior is now called --warm-start\n"
-    with pytest.raises(UsageError, match=r"^unknown flag '--prior'"):
-        parse(["train", "--prior", "old"])
 
 
 MISTAKES = [
@@ -117,11 +108,11 @@ MISTAKES = [
 
 
 def test_other_words_name_commands_and_flags_that_exist() -> None:
-    assert set(other_words.COMMANDS.values()) <= set(COMMANDS) and not set(other_words.COMMANDS) & set(COMMANDS)
+    assert set(parsing.OTHER_COMMANDS.values()) <= set(COMMANDS) and not set(parsing.OTHER_COMMANDS) & set(COMMANDS)
     known = {flag(name) for name in value_types()}
     fields = [field.name for kind, _ in COMMANDS.values() for field in dataclasses.fields(kind)]
     known |= {f"--{name}".replace("_", "-") for name in fields}
-    assert set(other_words.FLAGS.values()) <= known
+    assert set(parsing.OTHER_FLAGS.values()) <= known
 
 
 @pytest.mark.parametrize(

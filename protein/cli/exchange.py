@@ -1,24 +1,84 @@
-"""`protein import`: the sweeps of a file, or another tool's runs as a sweep of the store."""
+"""Sweeps out and in: `protein export` writes a file that `protein import` reads.
+
+`import` also takes another tool's runs as a sweep of the store. `sync` writes to trackers all of a sweep's trials that
+they do not have yet.
+"""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from protein.api import importing, moving, stores, sweep_files
-from protein.cli import export
-from protein.cli.arguments.keeping import ImportArguments
+from protein.api import importing, moving, stores, sweep_files, trackers
+from protein.cli.arguments import ExportArguments, ImportArguments, SyncArguments
 from protein.cli.output import Progress, print_json
 from protein.cli.parse import Command
-from protein.errors import UsageError
+from protein.errors import TrialFailed, UsageError
 from protein.imports.runs import Source
 from protein.space.parameters import Categorical, Parameter
 from protein.types import Direction
+from protein.units import format_size
 from protein.view import commands, tables
+
+
+def run_export(command: Command) -> int:
+    arguments: ExportArguments = command.arguments
+    if arguments.output is not None:
+        sweep_files.ending(arguments.output)  # before the store is opened
+    with stores.opened_whole(arguments.store) as store:
+        sweeps = moving.chosen(store, arguments.sweeps, every=arguments.all)
+        if arguments.output is None and len(sweeps) > 1:
+            raise UsageError(f"{len(sweeps)} sweeps need a file's name: add -o FILE, as in -o sweeps.parquet")
+        path = arguments.output or Path(f"{sweeps[0].spec.name}.jsonl")
+        found = moving.export(store, sweeps, path, Progress("trials written"))
+    size = path.stat().st_size
+    if arguments.json:
+        print_json({"file": str(path), "bytes": size, "sweeps": moved_plain(found)})
+        return 0
+    console = tables.make_console()
+    for line in moved_lines(found):
+        console.print(line, soft_wrap=True)
+    console.print(f"written: {path} ({format_size(size)})", soft_wrap=True)
+    console.print(f"to read it: {commands.command('import', str(path))}", soft_wrap=True)
+    return 0
+
+
+def moved_plain(found: Sequence[moving.Moved]) -> list[dict[str, object]]:
+    """Returns what was moved, for JSON."""
+    return [
+        {
+            "sweep": one.name,
+            "trials": one.num_trials,
+            "points": one.num_points,
+            "running": list(one.running),
+            "paused": one.paused,
+        }
+        for one in found
+    ]
+
+
+def moved_lines(found: Sequence[moving.Moved]) -> list[str]:
+    """Returns what was moved: a line each sweep."""
+    said = []
+    for one in found:
+        trials = "1 trial" if one.num_trials == 1 else f"{one.num_trials:,} trials"
+        line = f"{one.name}: {trials} with {one.num_points:,} curve points"
+        if one.running:
+            numbers = ", ".join(map(str, one.running[:5])) + (", ..." if len(one.running) > 5 else "")
+            which, end = ("trial", "ends") if len(one.running) == 1 else ("trials", "end")
+            line += f"; {which} {numbers} had not finished, and {end} as interrupted when the copy is resumed"
+        if one.paused:
+            line += f"; it is paused, and so is the copy, until {commands.command('resume', one.name)}"
+        said.append(line)
+    return said
+
+
+# `protein import`: the sweeps of a file, or another tool's runs as a sweep of the store.
 
 LINE_SECONDS = 2.0  # between two lines of progress
 MAX_SHOWN = 12  # parameters, and choices of one
 
 
-def run(command: Command) -> int:
+def run_import(command: Command) -> int:
     arguments: ImportArguments = command.arguments
     if arguments.tool is not None and _is_file(arguments.tool):
         return _run_file(arguments, Path(arguments.tool))
@@ -99,10 +159,10 @@ def _run_file(arguments: ImportArguments, path: Path) -> int:
     with stores.opened_whole(arguments.store, create=True) as store:
         found = moving.import_file(store, path, name=arguments.name, progress=Progress("trials stored"))
     if arguments.json:
-        print_json({"file": str(path), "sweeps": export.plain(found)})
+        print_json({"file": str(path), "sweeps": moved_plain(found)})
         return 0
     console = tables.make_console()
-    for line in export.lines(found):
+    for line in moved_lines(found):
         console.print(line, soft_wrap=True)
     named = [one.name for one in found[:1]]
     console.print(f"see: {commands.command('show', *named, *stores.store_words(arguments.store))}", soft_wrap=True)
@@ -156,3 +216,39 @@ def _parameter(one: Parameter) -> str:
         choices = " ".join(map(str, one.choices[:MAX_SHOWN])) + (" ..." if len(one.choices) > MAX_SHOWN else "")
         return f"{one.name} ({choices})"
     return f"{one.name} {one.low:g} to {one.high:g}" + ("" if one.scale == "linear" else f" ({one.scale})")
+
+
+def run_sync(command: Command) -> int:
+    arguments: SyncArguments = command.arguments
+    if not arguments.tracker:
+        known = ", ".join(trackers.TRACKERS)
+        raise UsageError(f"sync needs --tracker NAME, one of {known}; give it several times for several")
+    names = trackers.check(arguments.tracker)
+    with stores.opened(arguments.store) as store:
+        sweep = stores.find(store, arguments.sweep).spec.name
+    console = tables.make_console()
+    progress = Progress("trials written")
+    found = trackers.sync(
+        names,
+        stores.url(arguments.store),
+        sweep,
+        lambda name, written, waiting: progress(name, written, written + waiting),
+    )
+    if arguments.json:
+        listed = [{"tracker": one.name, "written": one.written, "error": one.error or None} for one in found]
+        print_json({"sweep": sweep, "trackers": listed})
+    failed = [one for one in found if one.error]
+    for one in found:
+        if not one.error and not arguments.json:
+            written = f"{one.written} trial{'' if one.written == 1 else 's'} written"
+            console.print(
+                f"{one.name}: {written}; to see the sweep there, {one.how_to_look}",
+                highlight=False,
+                soft_wrap=True,
+                markup=False,
+            )
+    if failed:
+        again = commands.command(*command.words)
+        errors = "; ".join(f"{one.name}: {one.error}" for one in failed)
+        raise TrialFailed(f"{errors}; what was written is kept, so run {again} again")
+    return 0
