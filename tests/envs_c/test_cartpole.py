@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 import pytest
-from stepping import SENTINEL, Stepper
+from env_buffers import SENTINEL, Stepper
 
 ANGLE_LIMIT, POSITION_LIMIT, MAX_FRAMES = np.pi / 15, 2.4, 500
 

@@ -6,7 +6,7 @@ The reference reads the whole state out of `get_state`, so the struct's fields a
 import numpy as np
 import numpy.typing as npt
 import pytest
-from stepping import SENTINEL, Actions, Stepper, scripted_actions
+from env_buffers import SENTINEL, Actions, Stepper, scripted_actions
 
 AGENTS, CREATURES, CRYSTALS, SLOTS = 8, 24, 24, 4
 HEALTH, CHARGES, CREATURE_HEALTH, ACT_FRAMES, BITE_FRAMES, MAX_FRAMES = 5, 6, 3, 5, 10, 1000

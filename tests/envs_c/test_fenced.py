@@ -19,7 +19,7 @@ SCRIPT = """
     import ctypes, mmap, sys
     import numpy as np
     from protein import envs_c
-    from stepping import Buffers, scripted_actions
+    from env_buffers import Buffers, scripted_actions
 
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from compiling import compile_c
+from c_compiler import compile_c
+from env_buffers import Stepper
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stepping import Stepper
 
 MAX_FRAMES = 20_000
 Board = npt.NDArray[np.int64]  # exponents, `4 x 4`, row 0 at the top; 0 is empty

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stepping import Stepper, as_floats
+from env_buffers import Stepper, as_floats
 
 from protein import envs_c
 

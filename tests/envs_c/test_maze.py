@@ -6,8 +6,8 @@ import ctypes
 import numpy as np
 import numpy.typing as npt
 import pytest
-from compiling import compile_c
-from stepping import SENTINEL, Stepper
+from c_compiler import compile_c
+from env_buffers import SENTINEL, Stepper
 
 ROOMS, SIDE, MARGIN, MAX_FRAMES = 7, 15, 2, 192
 STRIDE = SIDE + 2 * MARGIN

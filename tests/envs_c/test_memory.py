@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 import pytest
-from stepping import Stepper
+from env_buffers import Stepper
 
 SYMBOLS, DELAY_MIN, DELAY_MAX = 4, 10, 30
 CUE, QUESTION = 4, 5  # the observation's marks

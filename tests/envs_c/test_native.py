@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from compiling import C11, CXX17, HEADERS, STRICT, compile_c, compiler, run
+from c_compiler import C11, CXX17, HEADERS, STRICT, compile_c, compiler, run
 from patience import PATIENCE_SECONDS
 
 from protein import envs_c

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 import pytest
-from stepping import SENTINEL, Stepper
+from env_buffers import SENTINEL, Stepper
 
 from protein import envs_c
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from stepping import BYTE_SENTINEL, Actions, Stepper
+from env_buffers import BYTE_SENTINEL, Actions, Stepper
 
 SIDE, VISION, FOOD, AGENTS = 192, 5, 1024, 256
 STRIDE = SIDE + 2 * VISION

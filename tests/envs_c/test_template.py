@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pybind11
 import pytest
-from compiling import C11, HEADERS, ROOT, STRICT, compiler, run
+from c_compiler import C11, HEADERS, ROOT, STRICT, compiler, run
 
 TEMPLATE = HEADERS / "template" / "template.h"
 SANITIZE = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
@@ -39,7 +39,7 @@ def test_the_recipe_makes_an_environment_that_passes_its_tests(tmp_path: Path) -
     (tmp_path / "protein" / "envs_c").symlink_to("../envs_c")
     for folder in ("golden", "support", "envs_c"):
         (tmp_path / "tests" / folder).mkdir(parents=True)
-    for name in ("support/stepping.py", "envs_c/test_golden.py"):
+    for name in ("support/env_buffers.py", "envs_c/test_golden.py"):
         shutil.copy(ROOT / "tests" / name, tmp_path / "tests" / name)
     subprocess.run(["sh", "-e", "-c", recipe()], cwd=tmp_path, check=True)
     # The new one alone, and unoptimised, also between files: to build all as they are built for use takes a minute.

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from env_buffers import SENTINEL, Stepper, num_envs_of, scripted_actions, sentinel
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stepping import SENTINEL, Stepper, num_envs_of, scripted_actions, sentinel
 
 from protein import envs_c
 

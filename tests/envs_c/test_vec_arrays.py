@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from env_buffers import SENTINEL, Buffers, Stepper, scripted_actions
 from patience import PATIENCE_SECONDS
-from stepping import SENTINEL, Buffers, Stepper, scripted_actions
 
 from protein import envs_c
 
@@ -143,7 +143,7 @@ def test_calls_from_several_threads_take_turns(threads: int) -> None:
 def test_a_forked_child_steps_without_the_threads_and_ends() -> None:
     script = """
         import gc, os, sys, time
-        from stepping import Stepper
+        from env_buffers import Stepper
 
         parent, child = (Stepper("pong", 1000, threads=3) for _ in range(2))
         parent.step()

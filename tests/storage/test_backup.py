@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import storing
+import store_samples
 
 from protein.errors import StoreError
 from protein.storage import backup, copy_file, open_store
@@ -21,8 +21,8 @@ from protein.types import Measurement
 def test_a_store_is_copied_while_a_sweep_writes_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, ended, num_written = tmp_path / "p.db", threading.Event(), 0
     store = open_store(f"sqlite:///{path}")
-    trial = storing.start(store, storing.new_sweep(store))
-    store.add_measurements(trial, storing.points(0, 5_000), 600.0)
+    trial = store_samples.start(store, store_samples.new_sweep(store))
+    store.add_measurements(trial, store_samples.points(0, 5_000), 600.0)
 
     def write() -> None:
         nonlocal num_written

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-import damaging
+import damage
 import pytest
 import rich_store
 
@@ -75,7 +75,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def test_a_damaged_value_is_named_with_sweep_and_trial(whole: bytes, change: str, says: str, tmp_path: Path) -> None:
     path = tmp_path / "x.db"
     path.write_bytes(whole)
-    damaging.spoil(path, change)
+    damage.spoil(path, change)
     damages = found(str(path))
     assert any(re.search(says, line) for line in damages), damages
     assert all("\n" not in line and len(line) < 600 for line in damages)

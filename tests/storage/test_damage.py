@@ -7,10 +7,10 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-import damaging
+import damage
 import pytest
 from sqlalchemy.exc import DBAPIError
-from storing import LEASE_SECONDS, complete, new_sweep, points, start
+from store_samples import LEASE_SECONDS, complete, new_sweep, points, start
 
 from protein.errors import StoreError
 from protein.storage import open_store, open_whole_store, schema_versions
@@ -105,7 +105,7 @@ def test_flipped_bits_never_give_a_traceback(whole: bytes, seed: int, tmp_path: 
 def test_a_damaged_value_is_one_line(whole: bytes, change: str, reader: str, tmp_path: Path) -> None:
     path = tmp_path / "x.db"
     path.write_bytes(whole)
-    damaging.spoil(path, change)
+    damage.spoil(path, change)
     store = open_whole_store(str(path))
     with pytest.raises(StoreError, match=r"is damaged and cannot be read.*restore it from a copy") as caught:
         READERS[reader](store)
@@ -127,13 +127,13 @@ def test_a_schema_that_is_no_text_is_one_line(whole: bytes, tmp_path: Path) -> N
 def test_a_version_that_is_not_one_is_one_line(whole: bytes, change: str, tmp_path: Path) -> None:
     path = tmp_path / "x.db"
     path.write_bytes(whole)
-    damaging.spoil(path, change)
+    damage.spoil(path, change)
     with pytest.raises(StoreError, match=r"has the schema version .*, which is none of ours; restore it from a copy$"):
         schema_versions(str(path))
 
 
 def test_no_command_ends_in_a_traceback_on_a_damaged_store() -> None:
-    """A short run of the campaign; all of it: python tests/support/damaging.py."""
+    """A short run of the campaign; all of it: python tests/support/damage.py."""
     lines = (
         "status",
         "status s",
@@ -143,16 +143,16 @@ def test_no_command_ends_in_a_traceback_on_a_damaged_store() -> None:
         "store check",
         "export s -o out.jsonl",
     )
-    assert list(damaging.campaign(8, 0, lines)) == []
+    assert list(damage.campaign(8, 0, lines)) == []
 
 
 def test_a_cost_beyond_reason_in_a_store_breaks_no_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "x.db"
-    path.write_bytes(damaging.whole(tmp_path))
+    path.write_bytes(damage.whole(tmp_path))
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("UPDATE trials SET cost_seconds = 1e300 WHERE number IN (3, 4)")
         connection.execute("UPDATE measurements SET elapsed_seconds = 1e300 WHERE position = 9 AND trial_id = 4")
-    for line in damaging.LINES:
+    for line in damage.LINES:
         if not line.startswith("report"):  # it takes longest, and shows what the others do
-            assert damaging.run(line, path) == "", line
+            assert damage.run(line, path) == "", line

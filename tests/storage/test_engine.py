@@ -15,7 +15,7 @@ import postgresql
 import pytest
 from full_disk import largest_file
 from patience import PATIENCE_SECONDS
-from storing import LEASE_SECONDS, complete, new_sweep, points, start
+from store_samples import LEASE_SECONDS, complete, new_sweep, points, start
 
 from protein.errors import StoreError, StoreUnavailable
 from protein.storage import copy_file, database_file, engine, open_store, open_whole_store

@@ -14,7 +14,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, inspect, text
-from storing import complete, new_sweep, start
+from store_samples import complete, new_sweep, start
 
 from protein.storage import open_store, upgrade
 from protein.storage.engine import WRITE, create_engine, parse_url

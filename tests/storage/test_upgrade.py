@@ -14,7 +14,7 @@ import pytest
 from make_old_store import contents
 from patience import PATIENCE_SECONDS
 from sqlalchemy import Engine, MetaData, inspect, text
-from storing import new_sweep, start
+from store_samples import new_sweep, start
 
 from protein.cli import main
 from protein.errors import StoreError

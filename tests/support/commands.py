@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from viewing import fill_store
+from sample_trials import fill_store
 
 from protein.cli import main
 from protein.cli.output import Progress
@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def filled(folder: Path) -> Path:
-    """A working directory whose default store holds the sweep of `viewing.STORED`."""
+    """A working directory whose default store holds the sweep of `sample_trials.STORED`."""
     (folder / "runs").mkdir()
     fill_store("sqlite:///runs/protein.db")
     return folder

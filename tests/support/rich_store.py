@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from storing import LEASE_SECONDS, PROVENANCE, sweep_spec
+from store_samples import LEASE_SECONDS, PROVENANCE, sweep_spec
 
 from protein.ports import Store
 from protein.types import (

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from training import CPU, make_rollout, make_spec, scripted
+from training_parts import CPU, make_rollout, make_spec, scripted
 
 from protein.trainer.config import TrainConfig
 from protein.trainer.machine.stopwatch import Stopwatch

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from training import POLICIES, make_policy, make_rollout, make_spec
+from training_parts import POLICIES, make_policy, make_rollout, make_spec
 
 from protein.envs_c import spec as native_spec
 from protein.trainer.environments import make

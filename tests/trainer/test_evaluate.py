@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from training import make_spec
+from training_parts import make_spec
 
 from protein import envs_c
 from protein.envs_c import EnvSpec, Episodes, VecEnv

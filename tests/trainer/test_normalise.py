@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from training import CPU, POLICIES, make_policy, make_rollout, make_spec, scripted
+from training_parts import CPU, POLICIES, make_policy, make_rollout, make_spec, scripted
 from whole_runs import go, same, tensors
 
 from protein import envs_c

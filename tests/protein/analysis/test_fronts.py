@@ -6,7 +6,7 @@ import math
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from viewing import failed, running, trial
+from sample_trials import failed, running, trial
 
 from protein.analysis.dominated import best_within, spending
 from protein.analysis.expected_front import expected_front

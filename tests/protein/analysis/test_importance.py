@@ -4,7 +4,7 @@ import dataclasses
 import sys
 
 import pytest
-from analysing import searched
+from planted_sweeps import searched
 
 from protein.analysis import importance
 from protein.analysis.importance import LENGTH_SCALES, METHODS, PED_ANOVA, PERMUTATION, importances

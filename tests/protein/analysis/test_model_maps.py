@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from analysing import searched
+from planted_sweeps import searched
 
 from protein.analysis.model_maps import SweepModel
 from protein.errors import UsageError

@@ -1,7 +1,7 @@
 """Parameters whose best values lie on the end of their range: planted ones are found, and others are not named."""
 
 import pytest
-from analysing import Array, searched
+from planted_sweeps import Array, searched
 
 from protein.analysis.model_maps import SweepModel
 from protein.analysis.range_ends import MIN_TRIALS, RangeEnd, range_ends

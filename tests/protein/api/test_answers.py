@@ -7,7 +7,7 @@ from pathlib import Path
 
 import big_store
 import pytest
-from storing import complete
+from store_samples import complete
 
 from protein import storage
 from protein.api import kept_answers

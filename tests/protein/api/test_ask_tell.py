@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from asking import make_space, play, train
+from ask_session import make_space, play, train
 
 import protein
 from protein import Categorical, Float, Integer, Protein, Space

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from asking import make_space, train
+from ask_session import make_space, train
 
 from protein import Float, Observation, Protein, Space, Suggestion
 from protein.errors import UsageError

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from asking import make_space, play, train
+from ask_session import make_space, play, train
 
 from protein import Categorical, Float, Integer, Observation, Protein, Space
 from protein.errors import SpaceError, UsageError

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import ray_clusters
-import sweeping
+import small_sweep
 from commands import Run
 
 from protein.api.backends import MAX_WORKERS, Place, _resources, elsewhere
@@ -80,7 +80,7 @@ def test_a_cluster_that_cannot_be_used_leaves_no_folder(tmp_path: Path) -> None:
     for directory in (tmp_path / "mine" / "runs" / "s", tmp_path / "mine"):
         connected = elsewhere(
             Place(backend="ray:127.0.0.1:1"),
-            sweeping.sweep_spec(),
+            small_sweep.sweep_spec(),
             directory,
             workers=1,
             silence_seconds=None,

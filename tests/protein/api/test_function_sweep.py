@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from function_sweeping import SPACE, START, loss, sweep, train
+from function_sweeps import SPACE, START, loss, sweep, train
 
 import protein
 from protein import Float, Integer, Report, Space, Sweep, SweepResult

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from function_sweeping import SPACE, START, loss, sweep, train, why_ended
+from function_sweeps import SPACE, START, loss, sweep, train, why_ended
 from patience import PATIENCE_SECONDS
 
 from protein import Float, Integer, Report, Space, Sweep

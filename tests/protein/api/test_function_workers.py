@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 import pytest
-from function_sweeping import why_ended
+from function_sweeps import why_ended
 from patience import PATIENCE_SECONDS, wait_until
 
 from protein import Float, Integer, Report, Space, Sweep, SweepResult, storage

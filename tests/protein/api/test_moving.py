@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import rich_store
-from storing import ended_owner, new_sweep, start
+from store_samples import ended_owner, new_sweep, start
 
 from protein import storage
 from protein.api import moving, sweep_state

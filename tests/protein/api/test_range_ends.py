@@ -1,6 +1,6 @@
 """`status` and `best` say which parameters have their best values on the end of their range."""
 
-from browsing import Served
+from browser import Served
 from commands import Run
 
 from protein.api.answers import Answers

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from viewing import stored_layers
+from sample_trials import stored_layers
 
 from protein.api.run_folder import Interrupted, Recorder, run_directory
 from protein.errors import UsageError

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from commands import Run
 from full_disk import largest_file
-from storing import complete, new_sweep, start
+from store_samples import complete, new_sweep, start
 
 from protein import storage
 from protein.api import moving, stores

@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from viewing import sweep_record, trial
+from sample_trials import sweep_record, trial
 
 from protein.api.recommended import Choice, Recommendation, recommendation
 from protein.api.summary import relative_cost, summary

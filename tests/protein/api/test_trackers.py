@@ -18,8 +18,8 @@ from typing import Any
 
 import psutil
 import pytest
-import storing
-import tracking
+import store_samples
+import tracker_process
 from commands import Run
 from patience import PATIENCE_SECONDS, wait_until
 
@@ -254,7 +254,7 @@ class Notebook:
 class TestExporter:
     @pytest.fixture
     def stored(self, tmp_path: Path) -> tuple[Store, SweepRecord]:
-        store, record, _ = tracking.fill(str(tmp_path / "p.db"))
+        store, record, _ = tracker_process.fill(str(tmp_path / "p.db"))
         return store, record
 
     def export(self, stored: tuple[Store, SweepRecord], path: Path, *, is_there: bool) -> list[TrialUpdate]:
@@ -295,9 +295,9 @@ class TestExporter:
         self, seconds_a_trial: float, sizes: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         store = open_store(f"sqlite:///{tmp_path}/p.db")
-        sweep = storing.new_sweep(store)
+        sweep = store_samples.new_sweep(store)
         for _ in range(10):
-            storing.start(store, sweep)
+            store_samples.start(store, sweep)
         now = [0.0]
         written: list[int] = []
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from commands import Run, sweep_command
-from viewing import add_run, stored_layers, trial
+from sample_trials import add_run, stored_layers, trial
 
 from protein.api.recommended import Choice, Recommendation, score_range
 from protein.cli.parse import parse

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-import storing
+import store_samples
 from patience import wait_until
 
 from protein import storage
@@ -93,7 +93,7 @@ def test_a_refused_command_changes_nothing(capsys: pytest.CaptureFixture[str]) -
     assert record is not None
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        storing.start(store, record, lease.owner_of(process.pid))
+        store_samples.start(store, record, lease.owner_of(process.pid))
         changed = command("{python} -S -u train.py --lr {{lr}} --steps {{steps}}")
         assert "is being run by process" in refused(capsys, "--accept-changes", text=changed, trials=5)
     finally:
@@ -382,7 +382,7 @@ def rival_starts_a_trial() -> int:
     if waiting:
         store.take_up_trial(record.id, waiting[0].number, owner, lease.LEASE_SECONDS, 0, 0.0)
     else:
-        storing.start(store, record, owner, params={"lr": 0.01, "steps": 100})
+        store_samples.start(store, record, owner, params={"lr": 0.01, "steps": 100})
     store.close()
     return parent
 

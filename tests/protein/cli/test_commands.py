@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from commands import Run, sweep_command
-from storing import ended_owner
-from viewing import STORED, add_run, fill_store, store_url
+from sample_trials import STORED, add_run, fill_store, store_url
+from store_samples import ended_owner
 
 from protein import storage
 from protein.api import stores

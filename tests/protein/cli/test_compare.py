@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from commands import Run
 from matplotlib.collections import FillBetweenPolyCollection
-from storing import start
-from viewing import fill_store, store_url, sweep_record
+from sample_trials import fill_store, store_url, sweep_record
+from store_samples import start
 
 from protein import plots
 from protein.analysis.comparison import compare

@@ -10,11 +10,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import damaging
+import damage
 import pytest
 import rich_store
 from commands import Run
-from storing import LEASE_SECONDS, complete, points, start
+from store_samples import LEASE_SECONDS, complete, points, start
 
 import protein
 from protein import storage
@@ -154,14 +154,14 @@ def test_a_store_is_checked_copied_and_upgraded(filled: Path, run: Run) -> None:
     assert "schema 0002 is now" in run("store upgrade old.db")
     assert (filled / "old.db.schema-0002").read_bytes()[100:] == before[100:]
     assert "is whole" in run("store check old.db")
-    damaging.spoil(Path("copy.db"), "UPDATE trials SET score = 'high' WHERE number = 3")
+    damage.spoil(Path("copy.db"), "UPDATE trials SET score = 'high' WHERE number = 3")
     assert main(["store", "check", "copy.db"]) == 1
     assert "did you mean 'check'" in run.error("store chek")
     assert "--to is for" in run.error("store check --to x.db")
 
 
 def test_damage_is_printed_with_code_1(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    damaging.spoil(Path("runs/protein.db"), "UPDATE trials SET score = 'high' WHERE number = 3")
+    damage.spoil(Path("runs/protein.db"), "UPDATE trials SET score = 'high' WHERE number = 3")
     assert main(["store", "check", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert any(re.search(r"sweep 'pong', trial 3: .*'high'", line) for line in found["damages"])

@@ -13,7 +13,7 @@ import pytest
 from commands import Run
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from viewing import PROVENANCE, stored_layers, stored_spec
+from sample_trials import PROVENANCE, stored_layers, stored_spec
 
 from protein.cli.parse import parse
 from protein.config.resolve import load, make_space

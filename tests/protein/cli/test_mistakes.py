@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import ray_clusters
 from commands import Run, sweep_command
-from viewing import stored_layers
+from sample_trials import stored_layers
 
 from protein.api import run_folder, stores
 from protein.cli import main

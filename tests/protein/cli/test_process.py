@@ -22,8 +22,8 @@ import tomli_w
 from full_disk import largest_file
 from patience import PATIENCE_SECONDS
 from PIL import Image, ImageSequence
+from sample_trials import fill_store
 from small_runs import small_config
-from viewing import fill_store
 
 from protein import envs_c
 from protein.cli import main

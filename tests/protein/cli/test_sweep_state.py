@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import storing
-import sweeping
+import small_sweep
+import store_samples
 from commands import Run
 from starlette.routing import Router
 
@@ -25,7 +25,7 @@ from protein.web.viewer import Viewer
 
 URL = "sqlite:///runs/protein.db"
 HERE = current_owner()
-DEAD = storing.ended_owner()
+DEAD = store_samples.ended_owner()
 ELSEWHERE = "other-host:12:3.00"
 PROCESS = f"process {os.getpid()}"
 RESUME = "until protein resume s"
@@ -37,7 +37,7 @@ KILLED = f"was killed: {PROCESS} is gone"
 def store(folder: Path) -> Iterator[Store]:
     (folder / "runs").mkdir()
     opened = storage.open_store(URL)
-    opened.create_sweep(sweeping.sweep_spec(), None)
+    opened.create_sweep(small_sweep.sweep_spec(), None)
     yield opened
     opened.close()
 

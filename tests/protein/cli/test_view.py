@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from commands import Run
 from patience import PATIENCE_SECONDS
-from viewing import fill_store
+from sample_trials import fill_store
 
 from protein.web.app import DEFAULT_PORT, listen
 

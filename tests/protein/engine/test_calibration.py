@@ -6,7 +6,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
-from viewing import failed, running, trial
+from sample_trials import failed, running, trial
 
 from protein.engine.calibration import MAX_Z, MIN_FORECASTS, Quantity, calibration, z_score
 from protein.types import Estimate, TrialEnd, TrialRecord, TrialState

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from viewing import trial
+from sample_trials import trial
 
 from protein import Categorical, Float, Integer, Observation, Protein, Space
 from protein.engine.joint_fit import SourceTrials

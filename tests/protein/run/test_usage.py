@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-import sweeping
+import small_sweep
 
 from protein.ports import Finished, Job
 from protein.run import machine_state
@@ -70,7 +70,7 @@ def trial_of_local_backend(directory: Path, *, speed: float, behaviour: str) -> 
     trial = Trial(id=1, sweep_id=1, number=0, params={}, seed=0, owner="test")
     config = {"train": {"behaviour": behaviour, "max_seconds": 3.0}}
     job = Job(trial=trial, config=config, directory=directory, max_seconds=600.0, max_memory_bytes=None, speed=speed)
-    backend = LocalBackend(entry=sweeping.TRIAL, preload=())
+    backend = LocalBackend(entry=small_sweep.TRIAL, preload=())
     try:
         backend.start(job)
         while True:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-import sweeping
+import small_sweep
 from patience import PATIENCE_SECONDS
-from sweeping import stored
-from viewing import trial
+from sample_trials import trial
+from small_sweep import stored
 
 from protein.ports import Finished, Job, SweepStatus
 from protein.run.job import max_seconds
@@ -148,7 +148,7 @@ def interrupted_leg(folder: Path, hangs: str) -> TrialRecord:
     (folder / "trials" / "hang-0001").write_text(hangs)
     stop, step = threading.Event(), int(hangs.split()[0])
 
-    class StopAtTheStep(sweeping.Lines):
+    class StopAtTheStep(small_sweep.Lines):
         def update(self, status: SweepStatus) -> None:
             if len(status.trials) == 2 and len(status.trials[1].curve) == step:
                 stop.set()
@@ -159,10 +159,10 @@ def interrupted_leg(folder: Path, hangs: str) -> TrialRecord:
     return legs[1]
 
 
-def go_on(folder: Path, listener: sweeping.Lines, stop: threading.Event | None = None) -> list[TrialRecord]:
-    spec = sweeping.sweep_spec(**SAVES)
-    designer = sweeping.GoOn(sweeping.space(), None)
-    sweeping.sweep(
+def go_on(folder: Path, listener: small_sweep.Lines, stop: threading.Event | None = None) -> list[TrialRecord]:
+    spec = small_sweep.sweep_spec(**SAVES)
+    designer = small_sweep.GoOn(small_sweep.space(), None)
+    small_sweep.sweep(
         folder,
         spec=spec,
         designer=designer,
@@ -172,12 +172,12 @@ def go_on(folder: Path, listener: sweeping.Lines, stop: threading.Event | None =
         max_trials=2,
         can_continue=True,
     )
-    return sweeping.stored(folder)
+    return small_sweep.stored(folder)
 
 
 def test_a_leg_goes_on_from_its_own_checkpoint_without_that_of_the_trial_that_it_continues(tmp_path: Path) -> None:
     interrupted_leg(tmp_path, "2 saved")
-    lines = sweeping.Lines()
+    lines = small_sweep.Lines()
     _, leg = go_on(tmp_path, lines)
     assert (leg.end, leg.score) == (TrialEnd.COMPLETE, leg.params["train.score"])
     assert [point.steps for point in leg.curve] == [1, 2, 3, 4]
@@ -189,7 +189,7 @@ def test_a_leg_goes_on_from_its_own_checkpoint_without_that_of_the_trial_that_it
 
 def test_a_leg_that_has_nothing_to_go_on_from_ends_and_is_not_trained_anew(tmp_path: Path) -> None:
     waiting = interrupted_leg(tmp_path, "1 unsaved")
-    lines = sweeping.Lines()
+    lines = small_sweep.Lines()
     _, leg = go_on(tmp_path, lines)
     assert (leg.state, leg.end, leg.score) == (TrialState.FAILED, TrialEnd.INTERRUPTED, None)
     assert leg.reason == "interrupted: trial 0, which it continues, has lost its files"
@@ -198,31 +198,35 @@ def test_a_leg_that_has_nothing_to_go_on_from_ends_and_is_not_trained_anew(tmp_p
 
 
 def test_a_trial_that_loses_its_files_while_it_is_chosen_is_not_trained_anew(tmp_path: Path) -> None:
-    class Delete(sweeping.GoOn):
+    class Delete(small_sweep.GoOn):
         def suggest(self, history: Any, *args: Any, **keywords: Any) -> Suggestion | None:
             suggestion = super().suggest(history, *args, **keywords)
             if suggestion is not None and suggestion.continues is not None:
                 (tmp_path / "trials" / f"{suggestion.continues:04d}" / "checkpoint.safetensors").unlink()
             return suggestion
 
-    lines = sweeping.Lines()
-    sweeping.sweep(
+    lines = small_sweep.Lines()
+    small_sweep.sweep(
         tmp_path,
-        spec=sweeping.sweep_spec(**SAVES),
-        designer=Delete(sweeping.space(), None),
+        spec=small_sweep.sweep_spec(**SAVES),
+        designer=Delete(small_sweep.space(), None),
         listener=lines,
         budget_seconds=None,
         max_trials=2,
         can_continue=True,
     )
-    assert [(trial.continues, trial.continued_seconds) for trial in sweeping.stored(tmp_path)] == [(None, 0.0)] * 2
+    assert [(trial.continues, trial.continued_seconds) for trial in small_sweep.stored(tmp_path)] == [(None, 0.0)] * 2
     assert lines.lines == ["trial 0 has lost its files while it was chosen to go on: something else is tried"]
 
 
 def test_a_sweep_continues_trials_from_what_they_left(tmp_path: Path) -> None:
-    designer = sweeping.GoOn(sweeping.space(), None)
-    status = sweeping.sweep(
-        tmp_path, spec=sweeping.sweep_spec(behaviour="kept"), designer=designer, budget_seconds=2.0, can_continue=True
+    designer = small_sweep.GoOn(small_sweep.space(), None)
+    status = small_sweep.sweep(
+        tmp_path,
+        spec=small_sweep.sweep_spec(behaviour="kept"),
+        designer=designer,
+        budget_seconds=2.0,
+        can_continue=True,
     )
     trials = stored(tmp_path)
     assert len(trials) > 2 and status.spent_seconds == pytest.approx(sum(trial.cost_seconds for trial in trials))
@@ -244,11 +248,11 @@ def test_the_cap_on_one_trial_is_one_on_its_whole_run(tmp_path: Path) -> None:
             self.limits.append(max_seconds(job.config))
             super().start(job)
 
-    sweeping.sweep(
+    small_sweep.sweep(
         tmp_path,
-        spec=sweeping.sweep_spec(behaviour="kept"),
-        designer=sweeping.GoOn(sweeping.space(), None),
-        backend=Jobs(entry=sweeping.TRIAL, preload=()),
+        spec=small_sweep.sweep_spec(behaviour="kept"),
+        designer=small_sweep.GoOn(small_sweep.space(), None),
+        backend=Jobs(entry=small_sweep.TRIAL, preload=()),
         budget_seconds=100.0,
         max_trial_seconds=0.6,
         max_trials=3,
@@ -265,11 +269,11 @@ def test_the_steps_of_the_trial_that_it_continues_lie_behind_a_trial(tmp_path: P
             self.behind.append(job.steps_behind)
             super().start(job)
 
-    sweeping.sweep(
+    small_sweep.sweep(
         tmp_path,
-        spec=sweeping.sweep_spec(behaviour="kept"),
-        designer=sweeping.GoOn(sweeping.space(), None),
-        backend=Jobs(entry=sweeping.TRIAL, preload=()),
+        spec=small_sweep.sweep_spec(behaviour="kept"),
+        designer=small_sweep.GoOn(small_sweep.space(), None),
+        backend=Jobs(entry=small_sweep.TRIAL, preload=()),
         budget_seconds=100.0,
         max_trials=3,
         can_continue=True,
@@ -279,19 +283,19 @@ def test_the_steps_of_the_trial_that_it_continues_lie_behind_a_trial(tmp_path: P
 
 
 def test_only_a_sweep_that_may_continue_trials_does(tmp_path: Path) -> None:
-    designer = sweeping.GoOn(sweeping.space(), None)
-    sweeping.sweep(tmp_path, spec=sweeping.sweep_spec(behaviour="kept"), designer=designer, budget_seconds=1.0)
+    designer = small_sweep.GoOn(small_sweep.space(), None)
+    small_sweep.sweep(tmp_path, spec=small_sweep.sweep_spec(behaviour="kept"), designer=designer, budget_seconds=1.0)
     assert {trial.continues for trial in stored(tmp_path)} == {None}
 
 
 def test_a_trial_whose_files_are_gone_is_not_continued(tmp_path: Path) -> None:
-    class Delete(sweeping.Lines):
+    class Delete(small_sweep.Lines):
         def finished(self, trial: TrialRecord, status: SweepStatus) -> None:
             path = trial.artifact("continuable")
             if path is not None:
                 Path(path).unlink()
 
-    designer = sweeping.GoOn(sweeping.space(), None)
-    spec = sweeping.sweep_spec(behaviour="kept")
-    sweeping.sweep(tmp_path, spec=spec, designer=designer, budget_seconds=1.0, can_continue=True, listener=Delete())
+    designer = small_sweep.GoOn(small_sweep.space(), None)
+    spec = small_sweep.sweep_spec(behaviour="kept")
+    small_sweep.sweep(tmp_path, spec=spec, designer=designer, budget_seconds=1.0, can_continue=True, listener=Delete())
     assert {trial.continues for trial in stored(tmp_path)} == {None}

@@ -7,8 +7,8 @@ from typing import Any
 
 import psutil
 import pytest
-import sweeping
-from steering import found, opened, teller, told
+import small_sweep
+from sweep_control import found, opened, teller, told
 
 from protein.errors import UsageError
 from protein.run.lease import current_owner, owner_of
@@ -17,7 +17,7 @@ from protein.types import Suggestion, SuggestionKind, TrialState
 
 
 def test_a_command_is_called_at_the_end_with_the_facts(tmp_path: Path) -> None:
-    status = sweeping.sweep(
+    status = small_sweep.sweep(
         tmp_path,
         budget_seconds=None,
         max_trials=2,
@@ -41,23 +41,23 @@ def test_a_command_is_called_at_the_end_with_the_facts(tmp_path: Path) -> None:
 
 def test_trouble_calls_the_other_command_and_a_stop_by_hand_none(tmp_path: Path) -> None:
     commands: dict[str, Any] = {"on_finish": "false", "on_trouble": teller(tmp_path)}
-    listener = sweeping.Lines()
-    spec = sweeping.sweep_spec(behaviour="diverge")
-    status = sweeping.sweep(tmp_path, spec=spec, budget_seconds=None, listener=listener, **commands)
+    listener = small_sweep.Lines()
+    spec = small_sweep.sweep_spec(behaviour="diverge")
+    status = small_sweep.sweep(tmp_path, spec=spec, budget_seconds=None, listener=listener, **commands)
     assert status.trouble and [facts["PROTEIN_REASON"] for facts in told(tmp_path)] == [status.ended]
     assert listener.lines == []
 
     stop = threading.Event()
     stop.set()
-    sweeping.sweep(tmp_path, spec=spec, budget_seconds=None, stop=stop, listener=listener, **commands)
+    small_sweep.sweep(tmp_path, spec=spec, budget_seconds=None, stop=stop, listener=listener, **commands)
     assert len(told(tmp_path)) == 1 and listener.lines == []
     assert found(tmp_path)[0].ended == "interrupted"
 
 
 def test_an_error_is_trouble_and_is_stored(tmp_path: Path) -> None:
-    spec = sweeping.sweep_spec(behaviour="full disk")
+    spec = small_sweep.sweep_spec(behaviour="full disk")
     with pytest.raises(UsageError):
-        sweeping.sweep(tmp_path, spec=spec, on_trouble=teller(tmp_path))
+        small_sweep.sweep(tmp_path, spec=spec, on_trouble=teller(tmp_path))
     sweep, _ = found(tmp_path)
     assert sweep.ended.startswith("error: trial 0 failed, disk: no space is left")
     assert told(tmp_path)[0]["PROTEIN_REASON"] == sweep.ended
@@ -65,7 +65,7 @@ def test_an_error_is_trouble_and_is_stored(tmp_path: Path) -> None:
 
 def test_a_sweep_that_is_refused_beside_another_changes_nothing_and_calls_nothing(tmp_path: Path) -> None:
     store = opened(tmp_path)
-    record = sweeping.find_or_create(store, sweeping.sweep_spec())
+    record = small_sweep.find_or_create(store, small_sweep.sweep_spec())
     store.set_ended(record.id, "before")
     suggestion = Suggestion(params={"train.score": 0.5, "train.cost": 0.5}, kind=SuggestionKind.RANDOM, origin="test")
     provenance = record.spec.provenance
@@ -80,14 +80,14 @@ def test_a_sweep_that_is_refused_beside_another_changes_nothing_and_calls_nothin
     )
     store.close()
     with pytest.raises(UsageError, match="is being run by process"):
-        sweeping.sweep(tmp_path, on_trouble=teller(tmp_path), on_finish=teller(tmp_path))
+        small_sweep.sweep(tmp_path, on_trouble=teller(tmp_path), on_finish=teller(tmp_path))
     assert found(tmp_path)[0].ended == "before" and told(tmp_path) == []
 
 
 def test_a_clock_that_was_set_forward_does_not_take_trials_from_a_living_process(tmp_path: Path) -> None:
     """The lease has ended by the clock, and the process that holds it lives: our parent."""
     store = opened(tmp_path)
-    record = sweeping.find_or_create(store, sweeping.sweep_spec())
+    record = small_sweep.find_or_create(store, small_sweep.sweep_spec())
     parent = psutil.Process().parent()
     assert parent is not None
     owner = owner_of(parent.pid)
@@ -102,7 +102,7 @@ def test_a_clock_that_was_set_forward_does_not_take_trials_from_a_living_process
     )
     store.close()
     with pytest.raises(UsageError, match=f"is being run by process {parent.pid} "):
-        sweeping.sweep(tmp_path)
+        small_sweep.sweep(tmp_path)
     assert found(tmp_path)[1][0].state is TrialState.RUNNING
 
 

@@ -4,8 +4,8 @@ import threading
 from typing import Any, cast
 
 import pytest
-import storing
-import sweeping
+import small_sweep
+import store_samples
 
 from protein.errors import StoreUnavailable, TrialLost
 from protein.ports import Finished, Store, TrialProgress
@@ -25,7 +25,7 @@ from protein.types import (
 SUGGESTION = Suggestion(
     params={"train.learning_rate": 0.1}, kind=SuggestionKind.INITIAL_CONFIG, origin="initial config"
 )
-DEAD_OWNER = storing.ended_owner()
+DEAD_OWNER = store_samples.ended_owner()
 WRITES = ("start_trial", "add_measurements", "finish_trial", "release_trial", "take_up_trial", "interrupt_orphans")
 
 
@@ -63,14 +63,14 @@ def losing(request: pytest.FixtureRequest, store: Store) -> LosesAnswers:
 @pytest.fixture
 def trials(losing: LosesAnswers) -> SweepTrials:
     """The trials of a new sweep; they can wait."""
-    sweep = storing.new_sweep(cast(Store, losing))
-    trials = SweepTrials(sweep, cast(Store, losing), sweeping.Lines(), threading.Event())
+    sweep = store_samples.new_sweep(cast(Store, losing))
+    trials = SweepTrials(sweep, cast(Store, losing), small_sweep.Lines(), threading.Event())
     trials.take_over(sweep.max_cost_seconds)
     return trials
 
 
 def start(trials: SweepTrials) -> TrialRecord:
-    return trials.start(SUGGESTION, seed=3, suggest_seconds=0.1, provenance=storing.PROVENANCE)
+    return trials.start(SUGGESTION, seed=3, suggest_seconds=0.1, provenance=store_samples.PROVENANCE)
 
 
 def stored(store: Store, trials: SweepTrials) -> list[TrialRecord]:
@@ -91,7 +91,7 @@ def test_a_trial_whose_start_was_not_answered_is_started_once(
 def test_trials_of_a_dead_process_wait_where_the_answer_was_lost(
     store: Store, losing: LosesAnswers, trials: SweepTrials
 ) -> None:
-    storing.start(store, trials.sweep, owner=DEAD_OWNER)
+    store_samples.start(store, trials.sweep, owner=DEAD_OWNER)
     losing.lost.clear()
     trials.take_over(None)
     assert losing.lost == ["interrupt_orphans"]
@@ -102,12 +102,12 @@ def test_points_whose_writing_was_not_answered_are_written_once(
     store: Store, losing: LosesAnswers, trials: SweepTrials
 ) -> None:
     start(trials)
-    for points in (storing.points(0, 1), storing.points(1, 3)):
+    for points in (store_samples.points(0, 1), store_samples.points(1, 3)):
         losing.lost.clear()
         trials.add(TrialProgress(trial=trials.running[0], measurements=tuple(points)))
         assert losing.lost == ["add_measurements"]
-    assert stored(store, trials)[0].curve == tuple(storing.points(0, 3))
-    assert trials.records[0].curve == tuple(storing.points(0, 3))
+    assert stored(store, trials)[0].curve == tuple(store_samples.points(0, 3))
+    assert trials.records[0].curve == tuple(store_samples.points(0, 3))
 
 
 @pytest.mark.parametrize("artifacts", [(), (Artifact(kind="log", path="/trial.log"),)])
@@ -115,7 +115,7 @@ def test_a_trial_whose_end_was_not_answered_has_ended(
     store: Store, losing: LosesAnswers, trials: SweepTrials, artifacts: tuple[Artifact, ...]
 ) -> None:
     start(trials)
-    event = Finished(trial=trials.running[0], outcome=storing.complete(2.5), artifacts=artifacts)
+    event = Finished(trial=trials.running[0], outcome=store_samples.complete(2.5), artifacts=artifacts)
     assert trials.finish(event).state is TrialState.COMPLETE
     assert losing.lost == ["interrupt_orphans", "start_trial", "finish_trial"]
     [only] = stored(store, trials)
@@ -160,6 +160,6 @@ def test_a_trial_that_another_process_has_taken_is_lost(
         store.take_up_trial(trials.sweep.id, 0, "other:1:1.00", 600.0, 0)
     else:
         mine = store.take_up_trial(trials.sweep.id, 0, trial.owner, 600.0, 0)
-        store.finish_trial(mine, storing.complete(9.0))
+        store.finish_trial(mine, store_samples.complete(9.0))
     with pytest.raises(TrialLost):
-        trials.finish(Finished(trial=trial, outcome=storing.complete(2.5)))
+        trials.finish(Finished(trial=trial, outcome=store_samples.complete(2.5)))

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-import sweeping
+import small_sweep
 
 from protein.errors import UsageError
 from protein.sweep.minimum_budget import require_a_complete_trial
@@ -12,7 +12,7 @@ from protein.types import Measurement, Provenance, SuggestionKind, SweepRecord, 
 
 
 def sweep(**train: Any) -> SweepRecord:
-    return SweepRecord(id=1, spec=sweeping.sweep_spec(**train), max_cost_seconds=24.0, created_at=datetime.now(UTC))
+    return SweepRecord(id=1, spec=small_sweep.sweep_spec(**train), max_cost_seconds=24.0, created_at=datetime.now(UTC))
 
 
 def cut_short(*curve: tuple[int, float]) -> TrialRecord:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import ray_clusters
-import sweeping
+import small_sweep
 from patience import PATIENCE_SECONDS
 from ray_clusters import NodeProcess, RayCluster
 
@@ -33,7 +33,7 @@ LEASE_SECONDS = 30.0  # shorter than in earnest, and still longer than a busy ma
 CONNECT_SECONDS = 600.0  # for a busy machine to start a cluster's first processes
 
 
-class Watching(sweeping.Lines):
+class Watching(small_sweep.Lines):
     """A listener that calls a function with the trials until that returns something."""
 
     def __init__(self, look: Callable[[list[TrialRecord]], object]) -> None:
@@ -45,13 +45,13 @@ class Watching(sweeping.Lines):
             self._look = None
 
 
-def sweep(url: str, folder: Path, backend: Backend, listener: sweeping.Lines, **train: Any) -> SweepStatus:
+def sweep(url: str, folder: Path, backend: Backend, listener: small_sweep.Lines, **train: Any) -> SweepStatus:
     """Runs the sweep of the store to two trials. Each makes four steps, with a checkpoint at each."""
     store = storage.open_store(url)
     try:
         return run_sweep(
-            sweeping.find_or_create(store, sweeping.sweep_spec(behaviour="saves", **train), None),
-            designer=RandomDesigner(sweeping.space(), None),
+            small_sweep.find_or_create(store, small_sweep.sweep_spec(behaviour="saves", **train), None),
+            designer=RandomDesigner(small_sweep.space(), None),
             store=store,
             backend=backend,
             settings=LoopSettings(directory=folder, workers=1, max_cost_seconds=None, max_trials=2),
@@ -118,7 +118,7 @@ def test_after_its_head_died_the_same_command_goes_on_on_another_cluster(
     assert str(raised.value).endswith("--backend ray:HOST:PORT for another cluster, to resume")
     assert "trial 0 waits to be taken up again: preempted: the connection to the Ray cluster was lost" in listener.lines
     assert [trial.state for trial in stored(store_url)] == [TrialState.WAITING]
-    again = sweeping.Lines()
+    again = small_sweep.Lines()
     sweep(store_url, folder, ray_clusters.backend(ray_cluster.address, folder), again)
     assert "trial 0 goes on from step 2" in again.lines
     check_that_all_is_there(stored(store_url))
@@ -155,7 +155,7 @@ def test_two_controllers_of_one_sweep_share_no_trial_and_a_late_report_is_refuse
     folder = tmp_path / "trials"
     hang_once(folder, "2 saved")
     refused, second, connected = (ray_clusters.backend(ray_cluster.address, folder) for _ in range(3))
-    first, lines = CutOff(connected), sweeping.Lines()
+    first, lines = CutOff(connected), small_sweep.Lines()
     raised: list[BaseException] = []
     owners = {threading.current_thread(): "here:2:2.00"}
     monkeypatch.setattr(
@@ -173,9 +173,9 @@ def test_two_controllers_of_one_sweep_share_no_trial_and_a_late_report_is_refuse
     try:
         assert first.is_cut_off.wait(CONNECT_SECONDS)
         with pytest.raises(UsageError, match="sweep 's' is being run by process 1 on elsewhere"):
-            sweep(store_url, folder, refused, sweeping.Lines())
+            sweep(store_url, folder, refused, small_sweep.Lines())
         time.sleep(LEASE_SECONDS)
-        listener = sweeping.Lines()
+        listener = small_sweep.Lines()
         sweep(store_url, folder, second, listener)
         assert "trial 0 was interrupted when the sweep last ended: it goes on" in listener.lines
         before = stored(store_url)
@@ -208,9 +208,9 @@ def test_two_controllers_of_one_sweep_share_no_trial_and_a_late_report_is_refuse
 )
 def test_a_late_report_follows_what_people_have_written(store_url: str, event: Any, words: str) -> None:
     store = storage.open_store(store_url)
-    record = store.create_sweep(sweeping.sweep_spec(), None)
+    record = store.create_sweep(small_sweep.sweep_spec(), None)
     trial = Trial(id=1, sweep_id=record.id, number=0, params={"train.score": 0.5, "train.cost": 0.5}, seed=0, owner="")
-    suggestion = RandomDesigner(sweeping.space(), None).suggest([], [], Budget(), 0)
+    suggestion = RandomDesigner(small_sweep.space(), None).suggest([], [], Budget(), 0)
     assert suggestion is not None
     store.start_trial(
         record.id,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-import sweeping
+import small_sweep
 
 from protein import storage
 from protein.engine.designer import RandomDesigner
@@ -14,7 +14,7 @@ from protein.ports import Store, SweepStatus
 from protein.types import Budget, Observation, Params, Request, Suggestion, TrialEnd, TrialRecord, TrialState
 
 
-class Outside(sweeping.Lines):
+class Outside(small_sweep.Lines):
     """Does something to the store, as another process would, when a trial has started or ended."""
 
     def __init__(
@@ -70,7 +70,7 @@ def test_a_paused_sweep_starts_nothing_until_it_is_resumed(tmp_path: Path) -> No
                     resumed_at.append(time.monotonic())
 
     listener = Patient(tmp_path, on_start=pause)
-    status = sweeping.sweep(tmp_path, listener=listener, max_trials=3, budget_seconds=None)
+    status = small_sweep.sweep(tmp_path, listener=listener, max_trials=3, budget_seconds=None)
     assert len(resumed_at) == 1
     assert [trial.end for trial in status.trials] == [TrialEnd.COMPLETE] * 3
     assert [line for line in listener.lines if "sweep 's'" in line] == [
@@ -91,7 +91,7 @@ def test_a_pause_outlives_the_process_and_a_stop_ends_the_pause(tmp_path: Path) 
             if status.sweep.requested is Request.PAUSE and status.trials and status.trials[-1].finished_at:
                 stop.set()
 
-    status = sweeping.sweep(tmp_path, listener=StopWhenPaused(tmp_path, on_end=pause), stop=stop)
+    status = small_sweep.sweep(tmp_path, listener=StopWhenPaused(tmp_path, on_end=pause), stop=stop)
     assert (status.ended, len(status.trials)) == ("interrupted", 1)
     assert found(tmp_path)[0] is Request.PAUSE
 
@@ -102,15 +102,15 @@ def test_a_pause_outlives_the_process_and_a_stop_ends_the_pause(tmp_path: Path) 
             store.close()
 
     listener = StopFromOutside(tmp_path)
-    again = sweeping.sweep(tmp_path, listener=listener)
+    again = small_sweep.sweep(tmp_path, listener=listener)
     assert (again.ended, again.stopping, listener.begun) == ("stopped from outside", True, [])
     assert found(tmp_path)[0] is Request.RUN
 
 
 def test_a_stop_from_outside_interrupts_what_runs_and_does_not_stop_the_next_start(tmp_path: Path) -> None:
     listener = Outside(tmp_path, on_start=lambda store, sweep_id, _: store.request(sweep_id, Request.STOP))
-    spec = sweeping.sweep_spec(behaviour="hang")
-    status = sweeping.sweep(tmp_path, spec=spec, listener=listener)
+    spec = small_sweep.sweep_spec(behaviour="hang")
+    status = small_sweep.sweep(tmp_path, spec=spec, listener=listener)
     assert status.stopping
     requested, [trial] = found(tmp_path)
     assert (trial.state, trial.reason, trial.score) == (TrialState.WAITING, "interrupted", None)
@@ -122,11 +122,11 @@ def test_a_stop_from_outside_interrupts_what_runs_and_does_not_stop_the_next_sta
 
 
 def test_a_stop_that_came_too_late_is_forgotten(tmp_path: Path) -> None:
-    sweeping.sweep(tmp_path, max_trials=1)
+    small_sweep.sweep(tmp_path, max_trials=1)
     store = storage.open_store(f"sqlite:///{tmp_path}/protein.db")
     store.request(1, Request.STOP)
     store.close()
-    status = sweeping.sweep(tmp_path, max_trials=2)
+    status = small_sweep.sweep(tmp_path, max_trials=2)
     assert (len(status.trials), status.stopping) == (2, False)
     assert found(tmp_path)[0] is Request.RUN
 
@@ -135,7 +135,7 @@ class Remembering(RandomDesigner):
     """Keeps which trials each suggestion learnt from, and which counted as excluded."""
 
     def __init__(self) -> None:
-        super().__init__(sweeping.space(), None)
+        super().__init__(small_sweep.space(), None)
         self.seen: list[tuple[list[int | None], list[int | None]]] = []
 
     def suggest(
@@ -152,7 +152,7 @@ def test_an_exclusion_reaches_the_next_suggestion_and_is_undone_as_easily(tmp_pa
             store.annotate(sweep_id, 0, excluded=number == 1)
 
     designer, listener = Remembering(), Outside(tmp_path, on_end=change)
-    status = sweeping.sweep(tmp_path, designer=designer, listener=listener, max_trials=4, budget_seconds=None)
+    status = small_sweep.sweep(tmp_path, designer=designer, listener=listener, max_trials=4, budget_seconds=None)
     assert designer.seen == [([], []), ([0], []), ([1], [0]), ([0, 1, 2], [])]
     assert [line for line in listener.lines if line.startswith("trial 0")] == [
         "trial 0 is excluded: the engine ignores it from the next suggestion on",
@@ -163,12 +163,12 @@ def test_an_exclusion_reaches_the_next_suggestion_and_is_undone_as_easily(tmp_pa
 
 
 def test_a_resumed_sweep_knows_what_was_excluded(tmp_path: Path) -> None:
-    before = sweeping.sweep(tmp_path, max_trials=2, budget_seconds=None)
+    before = small_sweep.sweep(tmp_path, max_trials=2, budget_seconds=None)
     store = storage.open_store(f"sqlite:///{tmp_path}/protein.db")
     store.annotate(before.sweep.id, 1, excluded=True)
     store.close()
     designer = Remembering()
-    after = sweeping.sweep(tmp_path, designer=designer, max_trials=3, budget_seconds=None)
+    after = small_sweep.sweep(tmp_path, designer=designer, max_trials=3, budget_seconds=None)
     assert designer.seen == [([0], [1])]
     assert [trial.excluded for trial in after.trials] == [False, True, False]
     assert after.trials[1].score == before.trials[1].score

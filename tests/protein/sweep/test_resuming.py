@@ -11,9 +11,9 @@ from typing import Any
 
 import psutil
 import pytest
-import sweeping
+import small_sweep
 from patience import wait_until
-from sweeping import stored
+from small_sweep import stored
 
 from protein.engine.budget import limit_reached
 from protein.engine.designer import RandomDesigner
@@ -127,7 +127,7 @@ def kill_while_hanging(folder: Path, number: int, step: int, how: str) -> None:
     trials.mkdir(parents=True, exist_ok=True)
     hangs = trials / f"hang-{number:04d}"
     hangs.write_text(f"{step} {how}")
-    command = [sys.executable, sweeping.__file__, str(folder), "saves", "engine"]
+    command = [sys.executable, small_sweep.__file__, str(folder), "saves", "engine"]
     process = subprocess.Popen(command, start_new_session=True)
     try:
         wait_until(lambda: not hangs.exists() and len(stored(folder)[number].curve) == step)
@@ -149,13 +149,13 @@ def test_several_interrupted_trials_are_spoken_of_as_several() -> None:
 
 
 def test_after_kills_a_sweep_makes_the_trials_that_an_undisturbed_one_makes(tmp_path: Path) -> None:
-    undisturbed = sweeping.engine_sweep(tmp_path / "undisturbed").trials
+    undisturbed = small_sweep.engine_sweep(tmp_path / "undisturbed").trials
     folder = tmp_path / "killed"
     kills = [(1, 2, "saved"), (4, 1, "unsaved"), (6, 3, "saved")]
     for number, step, how in kills:
         kill_while_hanging(folder, number, step, how)
-    listener = sweeping.Lines()
-    status = sweeping.engine_sweep(folder, listener=listener)
+    listener = small_sweep.Lines()
+    status = small_sweep.engine_sweep(folder, listener=listener)
     assert status.ended == limit_reached(8)
     killed = stored(folder)
     assert [facts(trial) for trial in killed] == [facts(trial) for trial in undisturbed]
@@ -170,15 +170,15 @@ def test_a_stopped_trial_goes_on_from_its_checkpoint_before_anything_new(tmp_pat
     (tmp_path / "trials").mkdir()
     (tmp_path / "trials" / "hang-0001").write_text("2 saved")
 
-    class StopAtTheSecondPoint(sweeping.Lines):
+    class StopAtTheSecondPoint(small_sweep.Lines):
         def update(self, status: SweepStatus) -> None:
             if len(status.trials) == 2 and len(status.trials[1].curve) == 2:
                 stop.set()
 
-    cut = sweeping.engine_sweep(tmp_path, listener=StopAtTheSecondPoint(), stop=stop)
+    cut = small_sweep.engine_sweep(tmp_path, listener=StopAtTheSecondPoint(), stop=stop)
     assert [trial.state for trial in cut.trials] == [TrialState.COMPLETE, TrialState.WAITING]
-    listener = sweeping.Lines()
-    sweeping.engine_sweep(tmp_path, listener=listener)
+    listener = small_sweep.Lines()
+    small_sweep.engine_sweep(tmp_path, listener=listener)
     assert [trial.number for trial in listener.begun] == list(range(1, 8))
     trial = stored(tmp_path)[1]
     assert [point.steps for point in trial.curve] == [1, 2, 3, 4]
@@ -191,11 +191,13 @@ def test_a_stopped_trial_goes_on_from_its_checkpoint_before_anything_new(tmp_pat
 def test_lost_seconds_count_against_the_budget(tmp_path: Path) -> None:
     kill_while_hanging(tmp_path, 0, 4, "unsaved")
     lost = stored(tmp_path)[0].cost_seconds
-    first = sweeping.sweep(
-        tmp_path, spec=sweeping.sweep_spec(behaviour="saves"), budget_seconds=100.0, max_trials=1
+    first = small_sweep.sweep(
+        tmp_path, spec=small_sweep.sweep_spec(behaviour="saves"), budget_seconds=100.0, max_trials=1
     ).trials[0]
     assert (first.state, first.lost_seconds) == (TrialState.COMPLETE, 0.25 * lost)  # of four steps, one was not saved
-    status = sweeping.sweep(tmp_path, spec=sweeping.sweep_spec(behaviour="saves"), budget_seconds=first.cost_seconds)
+    status = small_sweep.sweep(
+        tmp_path, spec=small_sweep.sweep_spec(behaviour="saves"), budget_seconds=first.cost_seconds
+    )
     assert len(status.trials) == 1, "nothing is left of the budget"
     assert status.spent_seconds == first.cost_seconds + first.lost_seconds
 
@@ -204,8 +206,8 @@ def test_what_a_trial_does_again_is_paid_from_what_it_may_cost(tmp_path: Path) -
     kill_while_hanging(tmp_path, 0, 4, "unsaved")
     lost = 0.25 * stored(tmp_path)[0].cost_seconds  # of four steps, one was not saved
     backend = Preempts(0)
-    spec = sweeping.sweep_spec(behaviour="saves")
-    sweeping.sweep(tmp_path, spec=spec, backend=backend, budget_seconds=10.0, max_trial_seconds=100.0, max_trials=1)
+    spec = small_sweep.sweep_spec(behaviour="saves")
+    small_sweep.sweep(tmp_path, spec=spec, backend=backend, budget_seconds=10.0, max_trial_seconds=100.0, max_trials=1)
     assert [job.config["train"]["max_seconds"] for job in backend.jobs] == [pytest.approx(10.0 - lost)]
 
 
@@ -213,10 +215,10 @@ def test_what_a_trial_does_again_is_paid_from_what_it_may_cost(tmp_path: Path) -
 def test_a_trial_that_was_interrupted_at_its_limit_is_evaluated(end: TrialEnd, tmp_path: Path) -> None:
     kill_while_hanging(tmp_path, 0, 4, "saved")
     cost = stored(tmp_path)[0].cost_seconds
-    backend, spec = Preempts(0), sweeping.sweep_spec(behaviour="saves")
+    backend, spec = Preempts(0), small_sweep.sweep_spec(behaviour="saves")
     budget, cap = (10.0, cost) if end is TrialEnd.CAPPED else (cost, 10.0)
     limits: dict[str, Any] = {"budget_seconds": budget, "max_trial_seconds": cap, "max_trials": 1}
-    [trial] = sweeping.sweep(tmp_path, spec=spec, backend=backend, **limits).trials
+    [trial] = small_sweep.sweep(tmp_path, spec=spec, backend=backend, **limits).trials
     assert trial.state.finished and trial.score is not None
     assert trial.cost_seconds == cost
     assert [(job.config["train"]["max_seconds"], job.at_limit) for job in backend.jobs] == [(cost, end)]
@@ -239,7 +241,7 @@ class Preempts(LocalBackend):
     """Reports trials as preempted once they have made some steps, as often as it is told."""
 
     def __init__(self, times: int, steps: int = 1) -> None:
-        super().__init__(entry=sweeping.TRIAL, preload=())
+        super().__init__(entry=small_sweep.TRIAL, preload=())
         self.left, self.steps = times, steps
         self.jobs: list[Job] = []
 
@@ -269,17 +271,19 @@ def test_a_trial_that_was_given_up_counts_as_tried(tmp_path: Path) -> None:
                 stop.set()
             return super().suggest(history, *args, **keywords)
 
-    spec, designer = sweeping.sweep_spec(behaviour="hang"), Looks(sweeping.space(), None)
-    sweeping.sweep(tmp_path, spec=spec, designer=designer, backend=Preempts(100), budget_seconds=None, stop=stop)
+    spec, designer = small_sweep.sweep_spec(behaviour="hang"), Looks(small_sweep.space(), None)
+    small_sweep.sweep(tmp_path, spec=spec, designer=designer, backend=Preempts(100), budget_seconds=None, stop=stop)
     assert [(one.end, one.excluded) for one in seen[-1]] == [(TrialEnd.INTERRUPTED, True)]
 
 
 def test_a_preempted_trial_is_taken_up_in_the_same_run(tmp_path: Path) -> None:
-    backend, listener = Preempts(1, steps=2), sweeping.Lines()
+    backend, listener = Preempts(1, steps=2), small_sweep.Lines()
     (tmp_path / "trials").mkdir()
     (tmp_path / "trials" / "hang-0000").write_text("2 saved")
-    spec = sweeping.sweep_spec(behaviour="saves")
-    status = sweeping.sweep(tmp_path, spec=spec, backend=backend, listener=listener, budget_seconds=None, max_trials=2)
+    spec = small_sweep.sweep_spec(behaviour="saves")
+    status = small_sweep.sweep(
+        tmp_path, spec=spec, backend=backend, listener=listener, budget_seconds=None, max_trials=2
+    )
     assert [trial.end for trial in status.trials] == [TrialEnd.COMPLETE] * 2
     assert [job.trial.number for job in backend.jobs] == [0, 0, 1]
     assert [job.resumes for job in backend.jobs] == [None, tmp_path / "trials/0000" / resuming.TRAINERS_FILE, None]
@@ -290,8 +294,8 @@ def test_a_preempted_trial_is_taken_up_in_the_same_run(tmp_path: Path) -> None:
 
 def test_a_trial_that_never_gets_further_ends_after_five_attempts(tmp_path: Path) -> None:
     backend = Preempts(100)
-    spec = sweeping.sweep_spec(behaviour="hang")
-    status = sweeping.sweep(tmp_path, spec=spec, backend=backend, budget_seconds=None, max_trials=1)
+    spec = small_sweep.sweep_spec(behaviour="hang")
+    status = small_sweep.sweep(tmp_path, spec=spec, backend=backend, budget_seconds=None, max_trials=1)
     [trial] = status.trials
     assert (trial.state, trial.end) == (TrialState.FAILED, TrialEnd.INTERRUPTED)
     assert "5 attempts to get beyond step 0 were cut short, the last one with: preempted: the node" in trial.reason
@@ -303,7 +307,7 @@ class Broken(LocalBackend):
     """Places that are lost before a trial says anything, but for the starts that `works` names."""
 
     def __init__(self, *works: int) -> None:
-        super().__init__(entry=sweeping.TRIAL, preload=())
+        super().__init__(entry=small_sweep.TRIAL, preload=())
         self.works, self.starts = works, 0
         self._lost: list[Finished] = []
 
@@ -323,8 +327,8 @@ class Broken(LocalBackend):
 
 
 def test_a_sweep_whose_places_are_all_lost_ends_and_says_why(tmp_path: Path) -> None:
-    backend, spec = Broken(), sweeping.sweep_spec(behaviour="saves")
-    status = sweeping.sweep(tmp_path, spec=spec, backend=backend, budget_seconds=None, max_trials=20)
+    backend, spec = Broken(), small_sweep.sweep_spec(behaviour="saves")
+    status = small_sweep.sweep(tmp_path, spec=spec, backend=backend, budget_seconds=None, max_trials=20)
     assert status.trouble
     assert status.ended == (
         "trials were preempted 10 times in a row before any report, the last time: the worker process on node"
@@ -332,15 +336,15 @@ def test_a_sweep_whose_places_are_all_lost_ends_and_says_why(tmp_path: Path) -> 
         " run the sweep again to go on"
     )
     assert backend.starts == 10
-    again = sweeping.sweep(tmp_path, spec=spec, budget_seconds=None, max_trials=3)
+    again = small_sweep.sweep(tmp_path, spec=spec, budget_seconds=None, max_trials=3)
     assert [trial.state for trial in again.trials if trial.end is not TrialEnd.INTERRUPTED] == [TrialState.COMPLETE] * 2
     assert not again.trouble
 
 
 def test_a_report_ends_a_row_of_preemptions(tmp_path: Path) -> None:
     """Nine, a trial, nine, a trial: no row is ten long. Trials that were tried five times have ended meanwhile."""
-    backend, spec = Broken(10, 20), sweeping.sweep_spec(behaviour="saves")
-    status = sweeping.sweep(tmp_path, spec=spec, backend=backend, budget_seconds=None, max_trials=4)
+    backend, spec = Broken(10, 20), small_sweep.sweep_spec(behaviour="saves")
+    status = small_sweep.sweep(tmp_path, spec=spec, backend=backend, budget_seconds=None, max_trials=4)
     assert (status.trouble, backend.starts) == (False, 20)
     assert [trial.state for trial in status.trials].count(TrialState.COMPLETE) == 2
 
@@ -379,16 +383,16 @@ class Doubled(LocalBackend):
 
 
 def test_a_sweep_starts_no_more_than_the_backend_has_room_for_and_waits_for_room(tmp_path: Path) -> None:
-    backend = Doubled(entry=sweeping.TRIAL, preload=())
+    backend = Doubled(entry=small_sweep.TRIAL, preload=())
 
-    class Open(sweeping.Lines):
+    class Open(small_sweep.Lines):
         def update(self, status: SweepStatus) -> None:
             super().update(status)
             if self.updates == 3:
                 assert not status.trials
                 backend.slots = 2
 
-    status = sweeping.sweep(tmp_path, backend=backend, listener=Open(), workers=4, budget_seconds=None, max_trials=5)
+    status = small_sweep.sweep(tmp_path, backend=backend, listener=Open(), workers=4, budget_seconds=None, max_trials=5)
     assert [trial.end for trial in status.trials] == [TrialEnd.COMPLETE] * 5
     assert backend.together == 2
 
@@ -401,8 +405,8 @@ def test_a_place_that_opens_while_the_loop_looks_does_not_end_the_sweep(tmp_path
             self.looks += 1
             return 0 if self.looks == 1 else 2
 
-    backend = Opens(entry=sweeping.TRIAL, preload=())
-    status = sweeping.sweep(tmp_path, backend=backend, workers=2, budget_seconds=None, max_trials=2)
+    backend = Opens(entry=small_sweep.TRIAL, preload=())
+    status = small_sweep.sweep(tmp_path, backend=backend, workers=2, budget_seconds=None, max_trials=2)
     assert [trial.end for trial in status.trials] == [TrialEnd.COMPLETE] * 2
 
 
@@ -412,17 +416,17 @@ def test_a_trial_that_was_interrupted_counts_as_running_for_the_engine(tmp_path:
     (tmp_path / "trials" / "hang-0000").write_text("2 saved")
     stop = threading.Event()
 
-    class StopAtTheSecondPoint(sweeping.Lines):
+    class StopAtTheSecondPoint(small_sweep.Lines):
         def update(self, status: SweepStatus) -> None:
             if status.trials and len(status.trials[0].curve) == 2:
                 stop.set()
 
-    spec = sweeping.sweep_spec(behaviour="saves")
-    cut = sweeping.sweep(tmp_path, spec=spec, listener=StopAtTheSecondPoint(), stop=stop, budget_seconds=None)
+    spec = small_sweep.sweep_spec(behaviour="saves")
+    cut = small_sweep.sweep(tmp_path, spec=spec, listener=StopAtTheSecondPoint(), stop=stop, budget_seconds=None)
     half = cut.trials[0].params["train.cost"]
     assert isinstance(half, float)
-    status = sweeping.sweep(tmp_path, spec=spec, budget_seconds=half / 4)
+    status = small_sweep.sweep(tmp_path, spec=spec, budget_seconds=half / 4)
     assert [trial.state for trial in status.trials] == [TrialState.WAITING]
     assert status.ended == "the budget is spent"
-    status = sweeping.sweep(tmp_path, spec=spec, budget_seconds=100.0, max_trials=1)
+    status = small_sweep.sweep(tmp_path, spec=spec, budget_seconds=100.0, max_trials=1)
     assert [trial.state for trial in status.trials] == [TrialState.COMPLETE]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import sweeping
+import small_sweep
 
 from protein import Float, Space, Sweep, storage
 from protein.cli import main
@@ -132,8 +132,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
 @pytest.fixture
 def trials(store: Store) -> SweepTrials:
     """The trials of a new sweep, of which number 0 runs."""
-    sweep = sweeping.find_or_create(store, sweeping.sweep_spec())
-    made = SweepTrials(sweep, store, sweeping.Lines(), threading.Event())
+    sweep = small_sweep.find_or_create(store, small_sweep.sweep_spec())
+    made = SweepTrials(sweep, store, small_sweep.Lines(), threading.Event())
     made.take_over(None)
     params = {"train.score": 0.5, "train.cost": 0.5}
     suggestion = Suggestion(params=params, kind=SuggestionKind.SEARCH, origin="a test")

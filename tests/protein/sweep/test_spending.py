@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-import storing
+import store_samples
 
 from protein.storage import open_store
 from protein.sweep.loop_settings import LoopSettings
@@ -16,10 +16,10 @@ CAP = 25.0
 def test_trials_that_wait_leave_the_rest_of_the_budget_to_the_first_of_them(tmp_path: Path) -> None:
     """Each of four may cost a quarter of the budget, and their limits were lost with the process."""
     store = open_store(f"sqlite:///{tmp_path}/p.db")
-    sweep = storing.new_sweep(store)
-    store.finish_trial(storing.start(store, sweep), storing.complete(8.0))
+    sweep = store_samples.new_sweep(store)
+    store.finish_trial(store_samples.start(store, sweep), store_samples.complete(8.0))
     for _ in range(4):
-        trial = storing.start(store, sweep)
+        trial = store_samples.start(store, sweep)
         store.add_measurements(trial, [Measurement(steps=1, elapsed_seconds=5.0, score=0.5)], 600.0)
         store.release_trial(trial, "interrupted")
     records = {trial.number: trial for trial in store.trials(sweep.id)}

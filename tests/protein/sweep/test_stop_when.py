@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sweeping
+import small_sweep
 
 from protein import Float, Integer, Space, Sweep, SweepResult
 from protein.cli import main
@@ -121,8 +121,12 @@ def test_it_is_asked_once_after_each_finished_trial_and_running_trials_may_finis
         return Outlook(best_per_second=0.0 if len(history) >= 4 else 1.0, front_per_second=0.0, spent_seconds=1.0)
 
     monkeypatch.setattr("protein.sweep.stop_when.outlook", outlook)
-    status = sweeping.sweep(
-        tmp_path, budget_seconds=60.0, workers=2, stop_when=StopWhen(gain=0.5, seconds=1.0), spec=sweeping.sweep_spec()
+    status = small_sweep.sweep(
+        tmp_path,
+        budget_seconds=60.0,
+        workers=2,
+        stop_when=StopWhen(gain=0.5, seconds=1.0),
+        spec=small_sweep.sweep_spec(),
     )
     assert asked == sorted(set(asked)) and asked[0] == 0 and asked[-1] >= 4
     assert status.ended.startswith("the expected gain of 0 per 1s is below 0.5; ")

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sweeping
-from steering import AtPoint, found
+import small_sweep
+from sweep_control import AtPoint, found
 
 from protein.engine.designer import RandomDesigner
 from protein.errors import UsageError
@@ -66,8 +66,8 @@ class ExpectAnHour(RandomDesigner):
 
 def test_no_trial_starts_that_is_not_expected_to_end_in_time(tmp_path: Path) -> None:
     end = datetime.now(UTC) + timedelta(minutes=30)
-    designer = ExpectAnHour(sweeping.space(), None)
-    status = sweeping.sweep(tmp_path, designer=designer, budget_seconds=None, until=end)
+    designer = ExpectAnHour(small_sweep.space(), None)
+    status = small_sweep.sweep(tmp_path, designer=designer, budget_seconds=None, until=end)
     assert [trial.end for trial in status.trials] == [TrialEnd.COMPLETE]
     clock = f"{end.astimezone():%H:%M}"
     assert status.ended == f"no further trial is expected to end by {clock}, as --until says"
@@ -84,8 +84,8 @@ def test_a_trial_that_fits_the_time_is_chosen(tmp_path: Path) -> None:
             return None if len(history) == 2 and budget.until_seconds is not None else found
 
     end = datetime.now(UTC) + timedelta(minutes=30)
-    designer = Looks(sweeping.space(), None)
-    status = sweeping.sweep(tmp_path, designer=designer, budget_seconds=1e6, max_trial_seconds=7200.0, until=end)
+    designer = Looks(small_sweep.space(), None)
+    status = small_sweep.sweep(tmp_path, designer=designer, budget_seconds=1e6, max_trial_seconds=7200.0, until=end)
     assert len(limits) == 4 and all(limit is not None and 1700.0 < limit <= 1800.0 for limit in limits[:3])
     assert limits[3] is None, "asked whether it is the time that nothing fits"
     assert len(status.trials) == 2
@@ -99,7 +99,7 @@ def test_the_time_is_no_reason_where_nothing_would_be_tried_with_more_of_it(tmp_
             return None if history else super().suggest(history, *args, **keywords)
 
     end = datetime.now(UTC) + timedelta(minutes=30)
-    status = sweeping.sweep(tmp_path, designer=Nothing(sweeping.space(), None), budget_seconds=None, until=end)
+    status = small_sweep.sweep(tmp_path, designer=Nothing(small_sweep.space(), None), budget_seconds=None, until=end)
     assert len(status.trials) == 1
     assert "--until" not in status.ended
 
@@ -122,9 +122,9 @@ def test_at_the_time_what_runs_is_stopped_and_waits(tmp_path: Path, monkeypatch:
     def set_clock(store: Store, status: SweepStatus) -> None:
         clock[0] = end
 
-    status = sweeping.sweep(
+    status = small_sweep.sweep(
         tmp_path,
-        spec=sweeping.sweep_spec(behaviour="hang"),
+        spec=small_sweep.sweep_spec(behaviour="hang"),
         listener=AtPoint(tmp_path, set_clock),
         budget_seconds=None,
         until=end,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-import sweeping
-from steering import found, teller, told
+import small_sweep
+from sweep_control import found, teller, told
 
 from protein import Protein
 from protein.errors import UsageError
@@ -17,13 +17,13 @@ from protein.types import TrialEnd, TrialState
 
 
 def test_a_cost_that_cannot_be_true_ends_the_trial_and_is_not_stored(tmp_path: Path) -> None:
-    spec = sweeping.sweep_spec(behaviour="costs too much")
-    status = sweeping.sweep(tmp_path, spec=spec, max_trials=1)
+    spec = small_sweep.sweep_spec(behaviour="costs too much")
+    status = small_sweep.sweep(tmp_path, spec=spec, max_trials=1)
     [trial] = status.trials
     assert (trial.end, trial.curve) == (TrialEnd.CRASHED, ())
     assert trial.reason.startswith("reported a cost of 1e+300 s, beyond the limit of 1e+09 s (31 years)")
     assert status.spent_seconds < 600.0
-    engine = Protein(sweeping.space())
+    engine = Protein(small_sweep.space())
     with pytest.raises(UsageError, match=r"cost_seconds must be at most 1e\+09 s"):
         engine.observe({"train.score": 0.5, "train.cost": 0.5}, score=1.0, cost_seconds=1e300)
 
@@ -37,7 +37,7 @@ def test_too_little_disk_holds_trials_back_until_there_is_room(tmp_path: Path, m
     free = [100 << 20]
     monkeypatch.setattr(psutil, "disk_usage", lambda path: Usage(free[0]))
 
-    class MakeRoom(sweeping.Lines):
+    class MakeRoom(small_sweep.Lines):
         def update(self, status: SweepStatus) -> None:
             super().update(status)
             if self.updates == 3:
@@ -45,7 +45,9 @@ def test_too_little_disk_holds_trials_back_until_there_is_room(tmp_path: Path, m
                 free[0] = 10 << 30
 
     listener = MakeRoom()
-    status = sweeping.sweep(tmp_path, listener=listener, budget_seconds=None, max_trials=2, on_trouble=teller(tmp_path))
+    status = small_sweep.sweep(
+        tmp_path, listener=listener, budget_seconds=None, max_trials=2, on_trouble=teller(tmp_path)
+    )
     assert [trial.end for trial in status.trials] == [TrialEnd.COMPLETE] * 2
     first, second = listener.lines
     assert first.startswith("no trial is started: 100 MiB are free on the disk of ")
@@ -58,11 +60,11 @@ def test_a_stop_ends_a_sweep_that_waits_for_room(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(psutil, "disk_usage", lambda path: Usage(0))
     stop = threading.Event()
 
-    class StopSoon(sweeping.Lines):
+    class StopSoon(small_sweep.Lines):
         def update(self, status: SweepStatus) -> None:
             stop.set()
 
-    assert sweeping.sweep(tmp_path, listener=StopSoon(), stop=stop).ended == "interrupted"
+    assert small_sweep.sweep(tmp_path, listener=StopSoon(), stop=stop).ended == "interrupted"
 
 
 def test_too_little_memory_ends_the_youngest_trial_which_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +75,7 @@ def test_too_little_memory_ends_the_youngest_trial_which_waits(tmp_path: Path, m
         (tmp_path / "trials").mkdir(exist_ok=True)
         (tmp_path / "trials" / f"hang-{number:04d}").write_text("2 saved")
 
-    class Shrink(sweeping.Lines):
+    class Shrink(small_sweep.Lines):
         def update(self, status: SweepStatus) -> None:
             if len(status.trials) == 2 and all(trial.steps == 2 for trial in status.trials):  # both hang, once
                 available[0] = 1 << 20
@@ -81,14 +83,14 @@ def test_too_little_memory_ends_the_youngest_trial_which_waits(tmp_path: Path, m
                 stop.set()
 
     stop, listener = threading.Event(), Shrink()
-    spec = sweeping.sweep_spec(behaviour="saves")
-    sweeping.sweep(tmp_path, spec=spec, listener=listener, stop=stop, workers=2, budget_seconds=None, max_trials=2)
+    spec = small_sweep.sweep_spec(behaviour="saves")
+    small_sweep.sweep(tmp_path, spec=spec, listener=listener, stop=stop, workers=2, budget_seconds=None, max_trials=2)
     reasons = [trial.reason for trial in found(tmp_path)[1]]
     assert reasons[1].startswith("preempted: 1 MiB of this machine's memory are free, below the limit of ")
     ended = [line for line in listener.lines if "is ended" in line]
     assert ended[0] == "trial 1 is ended, so that the system need not kill one"
     available[0] = 8 << 30
-    status = sweeping.sweep(tmp_path, spec=spec, workers=2, budget_seconds=None, max_trials=2)
+    status = small_sweep.sweep(tmp_path, spec=spec, workers=2, budget_seconds=None, max_trials=2)
     assert [trial.end for trial in status.trials] == [TrialEnd.COMPLETE] * 2
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sweeping
-from sweeping import stored
+import small_sweep
+from small_sweep import stored
 
 from protein.engine.designer import RandomDesigner
 from protein.errors import UsageError
@@ -27,7 +27,7 @@ class CountFree(RandomDesigner):
     """Keeps for each question how many trials run, and how many workers are free."""
 
     def __init__(self) -> None:
-        super().__init__(sweeping.space(), None)
+        super().__init__(small_sweep.space(), None)
         self.asked: list[tuple[int, int]] = []
 
     def suggest(
@@ -39,7 +39,7 @@ class CountFree(RandomDesigner):
 
 def test_the_designer_is_told_how_many_workers_are_free(tmp_path: Path) -> None:
     designer = CountFree()
-    sweeping.sweep(tmp_path, designer=designer, workers=3, max_trials=4, budget_seconds=None)
+    small_sweep.sweep(tmp_path, designer=designer, workers=3, max_trials=4, budget_seconds=None)
     assert designer.asked[:3] == [(0, 3), (1, 2), (2, 1)]
     assert all(running + free == 3 for running, free in designer.asked)
 
@@ -60,24 +60,24 @@ def test_trials_side_by_side_do_not_spend_more_than_the_budget_together(tmp_path
     """
     all_run = tmp_path / "all run"
 
-    class Release(sweeping.Lines):
+    class Release(small_sweep.Lines):
         def started(self, trial: TrialRecord) -> None:
             if trial.number == 2:
                 all_run.touch()
 
-    spec = sweeping.sweep_spec(behaviour="spend", total_timesteps=31, waits_for=str(all_run), hangs_at=10)
-    designer = ExpectLittle(sweeping.space(), None)
+    spec = small_sweep.sweep_spec(behaviour="spend", total_timesteps=31, waits_for=str(all_run), hangs_at=10)
+    designer = ExpectLittle(small_sweep.space(), None)
     with pytest.raises(UsageError, match="smaller than one trial"):
-        sweeping.sweep(
+        small_sweep.sweep(
             tmp_path,
             spec=spec,
             listener=Release(),
             designer=designer,
             workers=3,
-            max_trial_seconds=sweeping.BUDGET_SECONDS,
+            max_trial_seconds=small_sweep.BUDGET_SECONDS,
         )
     trials = stored(tmp_path)
-    assert [trial.cost_seconds for trial in trials] == [sweeping.BUDGET_SECONDS / 3] * 3
+    assert [trial.cost_seconds for trial in trials] == [small_sweep.BUDGET_SECONDS / 3] * 3
     for trial in trials:
         assert (trial.end, trial.score) == (TrialEnd.OUT_OF_BUDGET, 1.0)
         assert trial.reason == "stopped at the end of the sweep's budget"
@@ -86,13 +86,13 @@ def test_trials_side_by_side_do_not_spend_more_than_the_budget_together(tmp_path
 def test_workers_run_side_by_side_on_different_params(tmp_path: Path) -> None:
     together = 0
 
-    class Count(sweeping.Lines):
+    class Count(small_sweep.Lines):
         def update(self, status: SweepStatus) -> None:
             nonlocal together
             running = [trial for trial in status.trials if not trial.state.finished]
             together = max(together, len(running))
 
-    sweeping.sweep(tmp_path, listener=Count(), workers=3, spec=sweeping.sweep_spec(sleep=0.5))
+    small_sweep.sweep(tmp_path, listener=Count(), workers=3, spec=small_sweep.sweep_spec(sleep=0.5))
     trials = stored(tmp_path)
     assert together == 3
     assert len({tuple(trial.params.items()) for trial in trials}) == len(trials)

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import FillBetweenPolyCollection, LineCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from viewing import curve, failed, fill_store, many, running, store_url, sweep_record, trial
+from sample_trials import curve, failed, fill_store, many, running, store_url, sweep_record, trial
 
 from protein import plots
 from protein.analysis.importance import Importance

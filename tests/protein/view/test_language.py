@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import View
+from browser import View
 from language_runs import small, write_corpus
 from playwright.sync_api import expect
 from rich.console import Console
-from viewing import PROVENANCE, curve, fill_store, sweep_record, trial
+from sample_trials import PROVENANCE, curve, fill_store, sweep_record, trial
 from whole_runs import go
 
 from protein.api import warm_start

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from commands import Run
 from rich.text import Text
-from viewing import many, status, sweep_record, trial
+from sample_trials import many, status, sweep_record, trial
 
 from protein import storage
 from protein.types import Outcome, Suggestion, SuggestionKind, TrialEnd

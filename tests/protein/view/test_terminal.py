@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
-from viewing import failed, many, running, status, sweep_record, trial
+from sample_trials import failed, many, running, status, sweep_record, trial
 
 from protein.engine import pareto
 from protein.types import CONTINUABLE, CONTINUABLE_SECONDS, Artifact, Estimate, TrialState

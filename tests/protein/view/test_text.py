@@ -6,7 +6,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from viewing import curve, failed, many, running, trial
+from sample_trials import curve, failed, many, running, trial
 
 from protein.direction import shown_estimate
 from protein.types import Direction, Estimate, Measurement, TrialState

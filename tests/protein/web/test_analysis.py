@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from browsing import ODD_NAME, Served
-from planting import NEW_IS_BETTER, PLANTED, asked
-from storing import complete, new_sweep, start
-from viewing import add_run
+from browser import ODD_NAME, Served
+from planted_store import NEW_IS_BETTER, PLANTED, asked
+from sample_trials import add_run
+from store_samples import complete, new_sweep, start
 
 from protein.analysis.comparison import compare
 from protein.analysis.model_maps import SweepModel

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browsing import fill_loss
-from storing import complete, new_sweep, points, start
+from browser import fill_loss
+from store_samples import complete, new_sweep, points, start
 
 from protein.analysis.columns import Kind, column_of
 from protein.errors import StoreUnavailable, UsageError

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from browsing import View
+from browser import View
 from playwright.sync_api import expect
-from storing import PROVENANCE, points
+from store_samples import PROVENANCE, points
 
 from protein.plots import curves, front, importance, parallel
 from protein.ports import Store

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import ODD_NAME, View, fill_known, watched
+from browser import ODD_NAME, View, fill_known, watched
 from commands import Run
 from playwright.sync_api import Browser, expect
+from sample_trials import PROVENANCE, fill_store, store_url
 from starlette.routing import Router
-from storing import start
-from viewing import PROVENANCE, fill_store, store_url
+from store_samples import start
 
 from protein.config.resolve import load
 from protein.errors import UsageError

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import Served, fill_sweep
+from browser import Served, fill_sweep
 from patience import PATIENCE_SECONDS
-from viewing import fill_store
+from sample_trials import fill_store
 
 from protein.errors import StoreUnavailable, UsageError
 from protein.storage import open_store

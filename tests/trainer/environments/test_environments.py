@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from event_log import EventLog
-from walking import training, walk_example  # noqa: F401 (a fixture)
+from walk_env import training, walk_example  # noqa: F401 (a fixture)
 
 from protein import envs_c
 from protein.trainer.environments import VectorEnv, make, resume, spec

@@ -13,7 +13,7 @@ import pytest
 import torch
 from batches import Batch
 from gym_worlds import DEADLY, LIMIT, Counter
-from training import make_policy, make_rollout
+from training_parts import make_policy, make_rollout
 
 from protein.trainer.environments import make, resume, spec
 from protein.trainer.errors import ConfigError, TrainerError

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from walking import training, walk_example  # noqa: F401 (a fixture)
+from walk_env import training, walk_example  # noqa: F401 (a fixture)
 
 from protein.trainer.environments import make, playing, spec
 from protein.trainer.environments.episodes import EpisodeCounter

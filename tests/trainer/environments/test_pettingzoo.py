@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from batches import Batch
-from training import CPU, make_policy, make_rollout, slow_advantages
+from training_parts import CPU, make_policy, make_rollout, slow_advantages
 
 from protein.trainer.config import TrainConfig
 from protein.trainer.environments import make, playing, resume, spec

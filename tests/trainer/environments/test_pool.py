@@ -15,7 +15,7 @@ import pytest
 import torch
 from gym_worlds import LIMIT
 from patience import PATIENCE_SECONDS
-from training import make_policy, make_rollout
+from training_parts import make_policy, make_rollout
 
 from protein.trainer.environments import groups, make, resume, worker
 from protein.trainer.environments.pool import PoolEnv

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from walking import training, walk_example  # noqa: F401 (a fixture)
+from walk_env import training, walk_example  # noqa: F401 (a fixture)
 
 from protein.trainer.environments import make, resume, spec
 from protein.trainer.errors import ConfigError, TrainerError

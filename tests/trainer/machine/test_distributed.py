@@ -117,7 +117,7 @@ def events_of(folder: Path, rank: int) -> list[dict[str, Any]]:
 
 def test_two_ranks_leave_the_same_idle_agents_out_as_one_process(tmp_path: Path) -> None:
     """Each rank has other numbers of them. They count in no mean, whether over ranks or not."""
-    config = CONDITIONED | {"env": {"name": "python:idling:Pairs", "num_envs": 8}}
+    config = CONDITIONED | {"env": {"name": "python:idle_agents:Pairs", "num_envs": 8}}
     run_ranks([{"config": config, "directory": str(tmp_path / "two")}])
     run(RunConfig.from_dict(config), directory=tmp_path, report=EventLog().record)
     one, two = tensors(tmp_path), tensors(tmp_path / "two")

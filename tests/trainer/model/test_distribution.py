@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch.distributions import Categorical, Normal
-from training import make_spec
+from training_parts import make_spec
 
 from protein.trainer.model.distribution import Discrete, Distribution, Gaussian, distribution_of
 from protein.trainer.model.value import CategoricalValue

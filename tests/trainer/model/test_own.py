@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 import torch
-from own_networks import Flawed, flaw
+from flawed_networks import Flawed, flaw
 from torch import nn
-from training import make_spec
+from training_parts import make_spec
 from updates import collected
 from whole_runs import StopAfter, go, same, tensors
 

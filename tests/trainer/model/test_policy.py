@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from training import CPU, GRID, POLICIES, make_policy, make_spec
+from training_parts import CPU, GRID, POLICIES, make_policy, make_spec
 
 from protein.trainer.config import PolicyConfig
 from protein.trainer.errors import ConfigError

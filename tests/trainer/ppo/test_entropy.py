@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from event_log import EventLog
-from training import make_policy, make_spec
+from training_parts import make_policy, make_spec
 from updates import collected, make_ppo
 
 from protein.trainer.config import RunConfig, TrainConfig

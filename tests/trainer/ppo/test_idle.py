@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from training import CPU, POLICIES, ScriptedEnvs, make_policy, make_rollout, make_spec, slow_advantages
+from training_parts import CPU, POLICIES, ScriptedEnvs, make_policy, make_rollout, make_spec, slow_advantages
 from updates import Recorder, make_ppo
 
 from protein.trainer.config import TrainConfig

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from training import make_policy, make_spec
+from training_parts import make_policy, make_spec
 
 from protein.trainer.model.policy import Policy
 from protein.trainer.ppo.loss import Coefficients, Minibatch, loss_gradient, loss_gradient_by_torch, ppo_loss

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from training import GRID, POLICIES, ScriptedEnvs, make_policy, make_rollout, make_spec, scripted, slow_advantages
+from training_parts import GRID, POLICIES, ScriptedEnvs, make_policy, make_rollout, make_spec, scripted, slow_advantages
 
 from protein.envs_c import VecEnv
 from protein.trainer.kernels import advantages

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from own_networks import Flawed, flaw
+from flawed_networks import Flawed, flaw
 from torch import nn
-from training import CPU, make_spec
+from training_parts import CPU, make_spec
 
 from protein.trainer.config import RunConfig
 from protein.trainer.errors import ConfigError

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from training import POLICIES, make_policy, make_spec
+from training_parts import POLICIES, make_policy, make_spec
 from updates import Recorder, collected, make_config, make_ppo
 
 from protein.trainer.errors import DivergedError

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from viewing import fill_store, store_url
+from sample_trials import fill_store, store_url
 
 from protein.errors import StoreUnavailable
 from protein.ports import Store

@@ -4,9 +4,9 @@ import csv
 import re
 from collections.abc import Callable
 
-from browsing import View
+from browser import View
 from playwright.sync_api import Locator, Route, expect
-from viewing import report, start_trial
+from sample_trials import report, start_trial
 
 from protein.storage import open_store
 

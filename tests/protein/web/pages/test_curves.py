@@ -4,10 +4,10 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from browsing import ODD_NAME, View
+from browser import ODD_NAME, View
 from patience import wait_until
 from playwright.sync_api import Locator, expect
-from viewing import add_run, report, start_trial
+from sample_trials import add_run, report, start_trial
 
 from protein.storage import open_store
 from protein.types import Measurement

@@ -1,6 +1,6 @@
 """The field for a filter, in a real browser: names are offered while somebody types."""
 
-from browsing import View
+from browser import View
 from playwright.sync_api import Route, expect
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import ODD_NAME, Served, View, asked, fill_sweep, refused
+from browser import ODD_NAME, Served, View, asked, fill_sweep, refused
 from playwright.sync_api import Route, expect
-from storing import complete, start
-from viewing import STORED, add_run
+from sample_trials import STORED, add_run
+from store_samples import complete, start
 
 from protein.api.recommended import Recommendation, recommendation
 from protein.storage import open_store

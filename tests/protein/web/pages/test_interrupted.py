@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 import pytest
-from browsing import Served, View, asked
+from browser import Served, View, asked
 from playwright.sync_api import expect
-from storing import ended_owner
-from viewing import add_run, curve
+from sample_trials import add_run, curve
+from store_samples import ended_owner
 
 from protein.storage import open_store
 

@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 import pytest
-from browsing import ODD_NAME, View
+from browser import ODD_NAME, View
 
 from protein.view import text
 

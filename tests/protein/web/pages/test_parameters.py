@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import Served, View, asked, fill_sweep
+from browser import Served, View, asked, fill_sweep
 from playwright.sync_api import Locator, Route, expect
 
 from protein.space import Float, Space

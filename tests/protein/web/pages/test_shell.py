@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from browsing import Served, View, fill_sweep, watched
+from browser import Served, View, fill_sweep, watched
 from patience import PATIENCE_SECONDS
 from playwright.sync_api import Browser, expect
-from viewing import add_run
+from sample_trials import add_run
 
 from protein.storage import open_store
 from protein.web.viewer import MAX_SWEEPS

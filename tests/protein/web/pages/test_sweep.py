@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from browsing import Served, View, asked, fill_sweep, refused
+from browser import Served, View, asked, fill_sweep, refused
 from hypothesis import given
 from hypothesis import strategies as st
 from playwright.sync_api import expect
-from viewing import add_run
+from sample_trials import add_run
 
 from protein.analysis import timeline
 from protein.errors import UsageError

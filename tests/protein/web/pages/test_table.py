@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from browsing import ODD_NAME, Served, View, fill_loss, fill_sweep
+from browser import ODD_NAME, Served, View, fill_loss, fill_sweep
 from playwright.sync_api import Locator, Route, expect
-from storing import complete, start
-from viewing import add_run
+from sample_trials import add_run
+from store_samples import complete, start
 
 from protein.storage import open_store
 
@@ -380,7 +380,7 @@ def test_an_unknown_sweep_in_the_address_is_said_and_another_one_shown(view: Vie
 
 
 def test_an_empty_store_says_how_to_begin_and_shows_its_first_sweep(tmp_path: Path, view_of: ViewOf) -> None:
-    from viewing import fill_store
+    from sample_trials import fill_store
 
     url = f"sqlite:///{tmp_path}/empty.db"
     open_store(url).close()

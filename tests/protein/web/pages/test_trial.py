@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import ODD_NAME, Served, View, asked, refused
+from browser import ODD_NAME, Served, View, asked, refused
 from playwright.sync_api import expect
-from viewing import PROVENANCE, add_run, curve, fill_store
+from sample_trials import PROVENANCE, add_run, curve, fill_store
 
 from protein.cli import main
 from protein.storage import open_store

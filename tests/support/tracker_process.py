@@ -1,7 +1,7 @@
-"""Runs one tracker through the contract's scenario, and reads back what it wrote: `python tracking.py TRACKER FOLDER`.
+"""Runs one tracker through the contract's scenario, and reads back what it wrote.
 
-A process of its own, as a tracker has: the tools change the process that imports them. It prints a JSON object with
-what the tool holds after every step (see `tracked.Written`).
+`python tracker_process.py TRACKER FOLDER` is a process of its own, as a tracker has: the tools change the process that
+imports them. It prints a JSON object with what the tool holds after every step (see `tracker_records.Written`).
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from tracked import PARAMS, READERS, imported
+from tracker_records import PARAMS, READERS, imported
 
 from protein.ports import Store
 from protein.storage import open_store

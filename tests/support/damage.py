@@ -1,6 +1,6 @@
 """A campaign of damage: flips bits in copies of a store, and runs every reading command on each.
 
-    python tests/support/damaging.py --flips 300 --seed 0
+    python tests/support/damage.py --flips 300 --seed 0
 
 No command may end in a traceback, print more than one line of an error, or change what it reads into something else.
 """

@@ -1,4 +1,4 @@
-"""Values for tests of the store, and a process that writes: `python storing.py TASK URL SWEEP_ID OWNER COUNT`."""
+"""Values for tests of the store, and a process that writes: `python store_samples.py TASK URL SWEEP_ID OWNER COUNT`."""
 
 import os
 import re

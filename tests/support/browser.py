@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Route, expect, sync_playwright
-from viewing import PROVENANCE, fill_store
+from sample_trials import PROVENANCE, fill_store
 
 from protein.space import Space
 from protein.storage import open_store
@@ -219,7 +219,7 @@ def phone(browser: Browser, served: Served) -> Iterator[View]:
 
 @pytest.fixture
 def own_store(tmp_path: Path) -> str:
-    """The URL of a small store that the test may change: the sweep "pong" of `viewing.STORED`."""
+    """The URL of a small store that the test may change: the sweep "pong" of `sample_trials.STORED`."""
     url = f"sqlite:///{tmp_path}/protein.db"
     fill_store(url)
     return url
@@ -250,7 +250,7 @@ def view_of(browser: Browser) -> Iterator[Callable[..., View]]:
 
 
 def fill_known(url: str) -> None:
-    """Makes a store with the sweep "pong" of `viewing.STORED`, and others that are unusual.
+    """Makes a store with the sweep "pong" of `sample_trials.STORED`, and others that are unusual.
 
     - "loss": 40 trials that minimise, with all kinds of ends, a parameter of three choices and one of mixed types;
       trial `i` has the loss `(i - 20)**2 / 100` and costs `2 + i` seconds.

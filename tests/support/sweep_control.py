@@ -1,11 +1,11 @@
-"""Acts on a sweep of `sweeping` from outside, while it runs, and reads what became of it."""
+"""Acts on a sweep of `small_sweep` from outside, while it runs, and reads what became of it."""
 
 import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import sweeping
+import small_sweep
 
 from protein import storage
 from protein.ports import Store, SweepStatus
@@ -26,7 +26,7 @@ def found(folder: Path) -> tuple[SweepRecord, list[TrialRecord]]:
         store.close()
 
 
-class AtPoint(sweeping.Lines):
+class AtPoint(small_sweep.Lines):
     """Does something once, when the last trial has a point of its curve."""
 
     def __init__(self, folder: Path, action: Callable[[Store, SweepStatus], None], *, number: int = 0) -> None:

@@ -1,6 +1,6 @@
 """Runs a command while its processes are stopped at random moments, as a busy machine stops them.
 
-    python tests/support/stalling.py --seed 0 -- python -m pytest -q tests/protein/sweep/test_loop.py
+    python tests/support/stalls.py --seed 0 -- python -m pytest -q tests/protein/sweep/test_loop.py
 
 A test that fails here and not without it depends on the machine's speed: on which of two processes is faster, or on
 what is done within a time. Stopped processes take no CPU, so this finds such tests also where others use the machine.

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from analysing import Array, searched
-from browsing import Served, View, fill_sweep, watched
+from browser import Served, View, fill_sweep, watched
 from patience import PATIENCE_SECONDS
+from planted_sweeps import Array, searched
 from playwright.sync_api import Browser
 
 from protein.space import Categorical, Float, Integer, Space

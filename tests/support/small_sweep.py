@@ -1,7 +1,7 @@
 """A small but real sweep for tests: real store, real trial processes, a space that says what a trial scores and costs.
 
-Run as a script it is a sweep process that tests can kill: `python sweeping.py FOLDER [BEHAVIOUR [dies|engine]]`. With
-`engine` it makes eight trials that the engine suggests.
+Run as a script it is a sweep process that tests can kill: `python small_sweep.py FOLDER [BEHAVIOUR [dies|engine]]`.
+With `engine` it makes eight trials that the engine suggests.
 """
 
 import dataclasses
