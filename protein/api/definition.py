@@ -8,7 +8,7 @@ from typing import Any
 from protein.config.layers import flatten
 from protein.errors import StoreError, UsageError
 from protein.ports import Store
-from protein.run.commands.settings import SECTION
+from protein.run.command_settings import SECTION
 from protein.run.job import runs_trainer
 from protein.space import Space
 from protein.space.parameters import Categorical, Parameter

@@ -27,11 +27,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from protein.ports import Finished, Job, TrialProgress
+from protein.run import command_settings as commands
 from protein.run import devices, folders, gpus, memory, supervisor
 from protein.run.command_process import CONFIG_FILE, LOG_FILE, CommandProcess
-from protein.run.commands import settings as commands
-from protein.run.commands.readers import readers
-from protein.run.commands.settings import CHECKPOINTS, PARAMS_FILE, CommandSettings
+from protein.run.command_settings import CHECKPOINTS, PARAMS_FILE, CommandSettings
+from protein.run.reports import readers
 from protein.run.speed import in_reference, own_limits
 from protein.types import Direction, Trial, TrialEnd
 

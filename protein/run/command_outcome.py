@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from protein.direction import stored_score
-from protein.run import messages
+from protein.run import reports
 from protein.run.command_reports import CommandReports
-from protein.run.commands import reports
-from protein.run.commands.files import FileReader
-from protein.run.commands.settings import CommandSettings
+from protein.run.command_settings import CommandSettings
+from protein.run.reports import FileReader
 from protein.run.shortage import FREE, shortage
+from protein.trainer.events import killed_by
 from protein.types import MAX_SCORE, PREEMPTED, Direction, TrialEnd, is_score
 
 MAX_WORDS = 200  # characters of a command's last words in a reason
@@ -47,7 +47,7 @@ def own_end(
     if -code in _OUTSIDE:
         return TrialEnd.INTERRUPTED, f"{PREEMPTED}{signal.Signals(-code).name} from outside ended it", None
     if code < 0:
-        return TrialEnd.CRASHED, f"{messages.killed_by(code)}{words}", None
+        return TrialEnd.CRASHED, f"{killed_by(code)}{words}", None
     if code > 0:
         end = shortage(words) or TrialEnd.USER_ERROR
         return end, f"exited with code {code}{words}{FREE if end is TrialEnd.DISK else ''}", None

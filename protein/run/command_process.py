@@ -16,13 +16,11 @@ from typing import Any, BinaryIO
 import psutil
 
 from protein.ports import Job
-from protein.run import command_outcome
+from protein.run import command_outcome, reports
 from protein.run.command_outcome import MAX_WORDS
 from protein.run.command_reports import CommandReports
-from protein.run.commands import reports
-from protein.run.commands.files import FileReader
-from protein.run.commands.reports import PatternReader
-from protein.run.commands.settings import CHECKPOINTS, CommandSettings
+from protein.run.command_settings import CHECKPOINTS, CommandSettings
+from protein.run.reports import FileReader, PatternReader
 from protein.run.told_cost import ToldCost
 from protein.types import (
     CONTINUABLE,

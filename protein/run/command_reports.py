@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from protein.direction import stored_score
 from protein.ports import Job
-from protein.run.commands.reports import Said
+from protein.run.reports import Said
 from protein.types import Direction, Measurement, is_score
 
 

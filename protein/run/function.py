@@ -25,7 +25,7 @@ from protein.errors import UsageError
 from protein.ports import Finished, Job, TrialProgress
 from protein.run import folders
 from protein.run.events import joined
-from protein.run.messages import MAX_STEPS
+from protein.run.reports import MAX_STEPS
 from protein.run.shortage import FREE, shortage
 from protein.run.told_cost import ToldCost
 from protein.types import (

@@ -29,10 +29,11 @@ from typing import Any, Literal
 
 from protein.errors import UsageError
 from protein.ports import Finished, Job, TrialProgress
-from protein.run import child, folders, messages, serving
+from protein.run import child, folders, serving
 from protein.run.function import Ended, Report, Train, run_trial
 from protein.run.processes import ProcessBackend, TrialOfProcess
 from protein.run.trial_server import TrialServer, launch_python
+from protein.trainer.events import killed_by
 from protein.types import Artifact, Direction, Measurement, Outcome, TrialEnd, TrialState
 
 StartMethod = Literal["fork", "spawn"]
@@ -341,9 +342,7 @@ class FunctionRecord:
             return TrialEnd.INTERRUPTED, preempted
         code = trial.process.exit_code
         assert code is not None
-        return TrialEnd.CRASHED, messages.killed_by(
-            code
-        ) or f"its process exited with code {code} before the function ended"
+        return TrialEnd.CRASHED, killed_by(code) or f"its process exited with code {code} before the function ended"
 
     def error(self, trial: TrialOfProcess) -> BaseException | None:
         return None if self._finished is None or self._is_undone(trial) else self._finished.error

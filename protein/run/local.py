@@ -10,10 +10,11 @@ import time
 from pathlib import Path
 
 from protein.ports import Job
-from protein.run import bounded_log, child, folders, gpus, memory, messages
+from protein.run import bounded_log, child, folders, gpus, memory, reports
 from protein.run.processes import SILENCE_SECONDS, ProcessBackend, TrialOfProcess
 from protein.run.speed import own_limits
 from protein.run.trial_server import shared
+from protein.trainer.events import killed_by, parse_line
 from protein.trainer.language.config import SAMPLE_FILE
 from protein.types import (
     CONTINUABLE,
@@ -103,7 +104,7 @@ class TrainerRecord:
         self.last_score: float | None = None
         self.told_seconds: float | None = None
         self._started: float | None = None  # when its `start` message came, after imports and building: training begins
-        self._final: messages.Message | None = None  # its `result`, `failed` or `interrupted` message
+        self._final: reports.Message | None = None  # its `result`, `failed` or `interrupted` message
         self._buffer = b""
         self._garbage: list[bytes] = []  # lines that are no messages, for the log
         self._fresh: list[Measurement] = []
@@ -118,13 +119,13 @@ class TrainerRecord:
             self._log_garbage()
 
     def _take_line(self, line: bytes) -> None:
-        message = messages.parse_line(line)
+        message = parse_line(line)
         if message is None:
             self._garbage.append(line)
         elif message["event"] == "start":
             self._started = time.monotonic()
         elif message["event"] == "measurement":
-            point = messages.measurement(message)
+            point = reports.measurement_in(message)
             if point is not None and (self.last is None or point.elapsed_seconds >= self.last.elapsed_seconds):
                 self.last = point
                 self.last_score = self.last_score if point.score is None else point.score
@@ -148,7 +149,7 @@ class TrainerRecord:
     def outcome(self, trial: TrialOfProcess) -> Outcome:
         """Returns how the process ended. Only a finite score and exit code 0 make it COMPLETE."""
         final = self._final or {}
-        timings = messages.numbers(final.get("timings"))
+        timings = reports.numbers_in(final.get("timings"))
         if self._started is not None:  # measured from outside, so with the start of the process and the imports
             timings["startup"] = self._started - trial.spawned
         end, reason, score = self._end(trial)
@@ -156,22 +157,22 @@ class TrainerRecord:
             end=end,
             score=score,
             cost_seconds=self._cost_seconds(trial.ended_at),
-            steps=messages.steps(final) or (self.last.steps if self.last else 0),
+            steps=reports.steps_in(final) or (self.last.steps if self.last else 0),
             reason=reason,
             timings=timings,
-            metrics=messages.numbers(final.get("metrics")) | self._continuable_seconds(),
+            metrics=reports.numbers_in(final.get("metrics")) | self._continuable_seconds(),
         )
 
     def _continuable_seconds(self) -> dict[str, float]:
         """Returns the metric that says how much lies behind the state that a longer run can go on from, if any."""
-        return messages.numbers({CONTINUABLE_SECONDS: (self._final or {}).get("continuable_seconds")})
+        return reports.numbers_in({CONTINUABLE_SECONDS: (self._final or {}).get("continuable_seconds")})
 
     def _cost_seconds(self, ended_at: float) -> float:
         """Returns the cost that the trainer gave, or else the wall clock of training, of the whole trial.
 
         It is in reference seconds (`protein.run.speed`), in which the trainer's clock runs, too.
         """
-        own = messages.seconds(self._final or {})
+        own = reports.seconds_in(self._final or {})
         if own is not None:
             return own
         reported = self.last.elapsed_seconds if self.last else self._job.spent_seconds
@@ -183,7 +184,7 @@ class TrainerRecord:
     def _end(self, trial: TrialOfProcess) -> tuple[TrialEnd, str, float | None]:
         """Returns how the process ended, why in words, and the score that counts."""
         final = self._final or {}
-        event, score = final.get("event"), messages.score(final)
+        event, score = final.get("event"), reports.score_in(final)
         # A result that arrives while the trial is being stopped counts, so that no finished trial is lost. So does one
         # whose process cannot say any more that it ended well, because the server of trials has died.
         if event == "result" and (trial.process.exit_code == 0 or trial.process.is_lost) and score is not None:
@@ -213,9 +214,7 @@ class TrainerRecord:
                 return TrialEnd.DIVERGED, f"reported no finite score within {MAX_SCORE:g}"
             return TrialEnd.CRASHED, f"exited with code {code} after its result"
         assert code is not None  # the end of a process whose server has died is no failure of its own
-        return TrialEnd.CRASHED, messages.killed_by(
-            code
-        ) or f"exited with code {code} and no result{self._end_of_log()}"
+        return TrialEnd.CRASHED, killed_by(code) or f"exited with code {code} and no result{self._end_of_log()}"
 
     def _runs_users_code(self) -> bool:
         """Whether the environment is not one of ours, as in "python:my_env:make"."""

@@ -12,7 +12,7 @@ from patience import PATIENCE_SECONDS
 
 from protein.ports import Finished, Job, TrialProgress
 from protein.run.command import CommandBackend
-from protein.run.commands.settings import CommandSettings
+from protein.run.command_settings import CommandSettings
 from protein.types import Direction, Outcome, Trial
 
 PYTHON = shlex.quote(sys.executable)

@@ -16,7 +16,7 @@ from patience import PATIENCE_SECONDS
 from protein.ports import Finished, Job, TrialProgress
 from protein.run import command_process, command_reports
 from protein.run.command import CommandBackend
-from protein.run.commands.reports import number_of
+from protein.run.reports import number_of
 from protein.types import Direction, TrialEnd
 
 

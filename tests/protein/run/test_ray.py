@@ -23,7 +23,7 @@ from ray_clusters import RayCluster
 from protein.errors import UsageError
 from protein.ports import Finished, Job, TrialProgress
 from protein.run.command import CommandBackend
-from protein.run.commands.settings import CommandSettings
+from protein.run.command_settings import CommandSettings
 from protein.run.ray import RayBackend
 from protein.run.ray_messages import Needs
 from protein.types import Direction, Trial, TrialEnd
