@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from protein.ports import Backend, Finished, Job
-from protein.run.local import LocalBackend
 from protein.run.ray import RayBackend
 from protein.run.ray_messages import Needs
 from protein.run.slot import SlotSettings, put_probe
+from protein.run.trainer import LocalBackend
 from protein.storage import open_store
 from protein.types import Trial
 

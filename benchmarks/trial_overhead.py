@@ -28,7 +28,7 @@ import nothing
 from protein.ports import Backend, Finished, Job
 from protein.run.command import CommandBackend
 from protein.run.command_settings import CommandSettings
-from protein.run.local import LocalBackend
+from protein.run.trainer import LocalBackend
 from protein.types import Direction, Trial, TrialState
 
 ENTRY = "nothing:main"

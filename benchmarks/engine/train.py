@@ -49,7 +49,7 @@ from protein.config.layers import flatten
 from protein.config.resolve import file_name, load
 from protein.engine import pareto, recommend
 from protein.ports import Designer, SweepStatus
-from protein.run.local import LocalBackend
+from protein.run.trainer import LocalBackend
 from protein.space import Space
 from protein.sweep.loop import LoopSettings, run_sweep
 from protein.types import (

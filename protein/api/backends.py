@@ -20,12 +20,12 @@ from protein.run.command import SILENCE_SECONDS, CommandBackend
 from protein.run.copies import Copies, mirror
 from protein.run.devices import Slots
 from protein.run.job import runs_trainer
-from protein.run.local import LocalBackend
 from protein.run.mirrored import MirroredBackend
 from protein.run.ray import RayBackend
 from protein.run.ray_messages import Needs
 from protein.run.slot import Calibrating, SlotSettings, put_probe, remove_probe
 from protein.run.slurm import SlurmBackend
+from protein.run.trainer import LocalBackend
 from protein.types import Machine, Resources, SweepSpec
 from protein.urls import without_password
 

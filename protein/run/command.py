@@ -1,6 +1,6 @@
 """Runs each trial as a command of the user's, any program in any language.
 
-A trial is quarantined as in `protein.run.local`: a session of its own, limits on time, memory and silence,
+A trial is quarantined as in `protein.run.trainer`: a session of its own, limits on time, memory and silence,
 SIGTERM and then SIGKILL. Between the sweep and the command stands `supervisor.py`, which leaves no process behind.
 
 How a command ends:
@@ -28,7 +28,7 @@ from pathlib import Path
 
 from protein.ports import Finished, Job, TrialProgress
 from protein.run import command_settings as commands
-from protein.run import devices, folders, gpus, memory, supervisor
+from protein.run import devices, folders, supervisor, usage
 from protein.run.command_process import CONFIG_FILE, LOG_FILE, CommandProcess
 from protein.run.command_settings import CHECKPOINTS, PARAMS_FILE, CommandSettings
 from protein.run.reports import readers
@@ -51,7 +51,7 @@ class CommandBackend:
         *,
         silence_seconds: float | None = SILENCE_SECONDS,
         note: Callable[[str], None] | None = None,
-        gpu_memory: memory.GpuMemory = gpus.used_bytes,
+        gpu_memory: usage.GpuMemory = devices.used_gpu_bytes,
     ) -> None:
         """Starts nothing yet.
 
@@ -243,7 +243,7 @@ class CommandBackend:
             process.terminate(TrialEnd.HUNG, reason, GRACE_SECONDS)
         elif now >= process.next_memory_check:
             process.next_memory_check = now + MEMORY_CHECK_SECONDS
-            if (exceeded := memory.over_limit(job, process.family, self._gpu_memory)) is not None:
+            if (exceeded := usage.over_limit(job, process.family, self._gpu_memory)) is not None:
                 process.terminate(TrialEnd.OUT_OF_MEMORY, exceeded, GRACE_SECONDS)
 
     def _finish(self, process: CommandProcess) -> Finished:

@@ -23,7 +23,7 @@ from typing import Protocol
 import psutil
 
 from protein.ports import Finished, Job, TrialProgress
-from protein.run import child, gpus, memory
+from protein.run import child, devices, usage
 from protein.run.job import max_seconds
 from protein.run.told_cost import ToldCost
 from protein.run.trial_server import TrialProcess, TrialServer
@@ -178,7 +178,7 @@ class ProcessBackend:
         server: TrialServer,
         *,
         silence_seconds: float | None = SILENCE_SECONDS,
-        gpu_memory: memory.GpuMemory = gpus.used_bytes,
+        gpu_memory: usage.GpuMemory = devices.used_gpu_bytes,
     ) -> None:
         """Starts nothing yet.
 
@@ -312,7 +312,7 @@ class ProcessBackend:
             why = f"{PREEMPTED}it was stopped (SIGSTOP) for {stopped_seconds:.0f} s"
             trial.terminate(TrialEnd.INTERRUPTED, why)
             return
-        reason = memory.over_limit(trial.job, lambda: memory.family(trial.pid), self._gpu_memory)
+        reason = usage.over_limit(trial.job, lambda: usage.family(trial.pid), self._gpu_memory)
         if reason is not None:
             trial.terminate(TrialEnd.OUT_OF_MEMORY, reason)
 

@@ -25,7 +25,7 @@ import psutil
 
 from protein.errors import TrialFailed, UsageError
 from protein.ports import Backend, Finished, Job, TrialProgress
-from protein.run import calibration, gpus, speed
+from protein.run import devices, speed
 from protein.run.copies import Copier, Copies
 from protein.run.events import joined
 from protein.types import Artifact, Machine, Resources, Trial, TrialEnd
@@ -37,7 +37,7 @@ _SCRATCH = "protein-trials-"  # what the names of slots' own folders begin with;
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Calibrating:
-    """How nodes find out how fast they are (`protein.run.calibration`)."""
+    """How nodes find out how fast they are (`protein.run.speed`)."""
 
     threads: int  # of one trial
     device: str
@@ -125,19 +125,19 @@ def facts(settings: SlotSettings, *, calibrate: bool = True) -> Facts:
 def _machine(calibrating: Calibrating | None) -> tuple[Machine | None, str]:
     if calibrating is None:
         return None, ""
-    here = calibration.facts(threads=calibrating.threads, device=calibrating.device)
-    if (known := speed.find(calibrating.known, here)) is not None:
+    here = speed.machine_facts(threads=calibrating.threads, device=calibrating.device)
+    if (known := speed.find_calibration(calibrating.known, here)) is not None:
         return known, ""
     lines: list[str] = []
     try:
-        return calibration.measure(here, log=lines.append), " ".join(lines)
+        return speed.measure_speed(here, log=lines.append), " ".join(lines)
     except TrialFailed as error:
         return None, str(error)
 
 
 def factor(machines: Sequence[Machine], machine: Machine | None) -> float:
     """Returns how many reference seconds a second of a machine is worth; 1 where that is not known."""
-    return speed.speed(machines, machine) if machine is not None and machines else 1.0
+    return speed.speed_of(machines, machine) if machine is not None and machines else 1.0
 
 
 class Slot:
@@ -156,7 +156,7 @@ class Slot:
     def start(self, job: Job) -> None:
         """Starts a trial; the one before must have finished."""
         job = dataclasses.replace(job, resources=self._resources(job))
-        if job.resources.max_gpu_memory_bytes is not None and not gpus.can_measure() and not self._told_of_memory:
+        if job.resources.max_gpu_memory_bytes is not None and not devices.can_measure() and not self._told_of_memory:
             self._told_of_memory = True
             node = platform.node()
             self._notes.append(f"{node}: GPU memory cannot be measured (NVML), so --max-trial-gpu-memory is not kept")

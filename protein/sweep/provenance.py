@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from protein.run.machine_state import processor
+from protein.run.usage import processor
 from protein.types import Provenance
 
 _DIRTY = "-dirty"  # behind a commit: of a working directory with changes

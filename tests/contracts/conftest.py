@@ -17,10 +17,10 @@ from protein.ports import Backend
 from protein.run.command import CommandBackend
 from protein.run.function import FunctionBackend
 from protein.run.function_processes import FunctionProcesses
-from protein.run.local import LocalBackend
 from protein.run.ray import RayBackend
 from protein.run.ray_messages import Needs
 from protein.run.slurm import SlurmBackend
+from protein.run.trainer import LocalBackend
 from protein.types import Direction
 
 

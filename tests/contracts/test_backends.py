@@ -21,10 +21,10 @@ from protein.ports import Backend, Finished, Job, TrialProgress
 from protein.run.command import CommandBackend
 from protein.run.function import FunctionBackend, Report, run_trial
 from protein.run.function_processes import FunctionProcesses
-from protein.run.local import LocalBackend
 from protein.run.processes import ProcessBackend
 from protein.run.ray import RayBackend
 from protein.run.slurm import SlurmBackend
+from protein.run.trainer import LocalBackend
 from protein.types import CONTINUABLE, CONTINUABLE_SECONDS, Direction, TrialEnd, TrialState
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from protein import storage
-from protein.run.local import LocalBackend
+from protein.run.trainer import LocalBackend
 from protein.sweep.loop import run_sweep
 from protein.sweep.methods import make_designer
 from tests.faults import checker, evidence, replay, sweeps, trial

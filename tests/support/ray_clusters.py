@@ -27,10 +27,10 @@ import psutil
 import pytest
 from patience import PATIENCE_SECONDS
 
-from protein.run.local import LocalBackend
 from protein.run.ray import RayBackend
 from protein.run.ray_messages import Needs
 from protein.run.slot import SlotSettings, put_probe
+from protein.run.trainer import LocalBackend
 
 OBJECT_STORE_BYTES = 80 << 20  # the least that Ray accepts is 75 MiB
 START_SECONDS = 300.0  # for a node to be known to its head

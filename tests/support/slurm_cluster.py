@@ -21,9 +21,9 @@ from patience import PATIENCE_SECONDS
 
 from protein.ports import Backend
 from protein.run.command import CommandBackend
-from protein.run.local import LocalBackend
 from protein.run.slot import SlotSettings, put_probe
 from protein.run.slurm import SlurmBackend
+from protein.run.trainer import LocalBackend
 from protein.types import Direction
 
 ASSETS = str(Path(__file__).parents[1] / "assets")

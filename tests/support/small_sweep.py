@@ -15,7 +15,7 @@ from typing import Any
 from protein import storage
 from protein.engine.designer import RandomDesigner
 from protein.ports import Designer, Finished, Store, SweepStatus, TrialProgress
-from protein.run.local import LocalBackend
+from protein.run.trainer import LocalBackend
 from protein.space import Float, Space
 from protein.sweep import provenance
 from protein.sweep.loop import LoopSettings, run_sweep

@@ -11,7 +11,7 @@ from commands import Run
 
 from protein.api import stores
 from protein.cli import doctor, main
-from protein.run import calibration
+from protein.run import speed
 from protein.types import Machine
 
 
@@ -38,7 +38,7 @@ def test_doctor_finds_this_machine_in_order(folder: Path, run: Run) -> None:
 
 @pytest.mark.slow
 def test_doctor_calibrates_this_machine_and_lists_it(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "MAX_SECONDS", 0.01)  # two rounds
+    monkeypatch.setattr(speed, "CALIBRATION_SECONDS", 0.01)  # two rounds
     lines = [line for line in run("doctor --calibrate --workers 2 --device cpu").splitlines() if "speed " in line]
     assert len(lines) == 1
     assert "1 threads a trial, cpu: the reference machine (" in lines[0]
@@ -52,8 +52,8 @@ def test_doctor_calibrates_this_machine_and_lists_it(folder: Path, run: Run, mon
 def test_a_sweep_beside_a_known_machine_is_in_its_seconds(
     folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calibration, "MAX_SECONDS", 0.01)
-    facts = calibration.facts(threads=1, device="cpu") | {"host": "a machine a thousand times as fast"}
+    monkeypatch.setattr(speed, "CALIBRATION_SECONDS", 0.01)
+    facts = speed.machine_facts(threads=1, device="cpu") | {"host": "a machine a thousand times as fast"}
     with stores.opened(None, create=True) as store:
         store.add_machine(Machine(name="fast", facts=facts, calibration_seconds=1e-3, measured_at=datetime.now(UTC)))
     words = "sweep --env pong --max-trials 1 --train.total-timesteps 20000 --train.device cpu --train.threads 1"

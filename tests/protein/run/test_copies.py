@@ -14,8 +14,8 @@ from patience import PATIENCE_SECONDS
 from protein.errors import UsageError
 from protein.ports import Finished, Job
 from protein.run.copies import Copier, Copies, mirror
-from protein.run.local import LocalBackend
 from protein.run.slot import Slot, SlotSettings, facts, put_probe, remove_probe
+from protein.run.trainer import LocalBackend
 from protein.types import CONTINUABLE, Trial, TrialEnd
 
 

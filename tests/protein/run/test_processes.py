@@ -22,7 +22,7 @@ from patience import PATIENCE_SECONDS, left_behind, wait_until
 from protein.ports import Finished, Job
 from protein.run import bounded_log, processes
 from protein.run.bounded_log import BoundedLog
-from protein.run.local import PRELOAD, LocalBackend
+from protein.run.trainer import PRELOAD, LocalBackend
 from protein.types import Resources, Trial, TrialEnd
 
 ASSETS = Path(__file__).parents[2] / "assets"
@@ -78,7 +78,7 @@ import json, os, sys, time
 sys.path[:0] = {paths!r}
 from pathlib import Path
 from tests.protein.run.test_processes import job, wait_for_a_point
-from protein.run.local import LocalBackend
+from protein.run.trainer import LocalBackend
 backend = LocalBackend(entry="trial:main", preload=())
 backend.start(job(Path({folder!r}), behaviour="stubborn"))
 wait_for_a_point(backend)

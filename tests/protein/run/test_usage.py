@@ -1,4 +1,4 @@
-"""What a trial's processes use of the machine, and what slows the machine down."""
+"""What a trial's processes use of the machine, and its memory, and what slows the machine down."""
 
 import os
 import subprocess
@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 import small_sweep
+from patience import wait_until
 
 from protein.ports import Finished, Job
-from protein.run import machine_state
-from protein.run.local import LocalBackend
-from protein.run.usage import Meter, busy_seconds
+from protein.run import usage
+from protein.run.trainer import LocalBackend
+from protein.run.usage import Meter, busy_seconds, family, over_limit
 from protein.types import Trial
 
 WORK = """
@@ -107,7 +108,7 @@ def write(path: Path, text: str) -> None:
 
 def troubles(root: Path) -> list[str]:
     """What the files tell, without what other programs do now."""
-    return [trouble for trouble in machine_state.troubles(root) if "other programs" not in trouble]
+    return [trouble for trouble in usage.troubles(root) if "other programs" not in trouble]
 
 
 def test_nothing_is_said_where_nothing_is_known(tmp_path: Path) -> None:
@@ -161,8 +162,43 @@ def test_pressure_on_memory_is_told(tmp_path: Path) -> None:
 def test_other_programs_are_noticed() -> None:
     spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
     try:
-        assert any(line.startswith("other programs use ") for line in machine_state.troubles())
+        assert any(line.startswith("other programs use ") for line in usage.troubles())
     finally:
         for process in spinning:
             process.kill()
             process.communicate()
+
+
+MIB = 2**20
+# Holds 120 MiB, which its four forks share with it.
+PARENT = """
+import os, sys, time
+data = b"x" * (120 << 20)
+for _ in range(4):
+    if os.fork() == 0:
+        time.sleep(120)
+        os._exit(0)
+open(sys.argv[1], "w").close()
+time.sleep(120)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="this system does not tell what is shared")
+def test_what_forks_share_counts_once(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-S", "-c", PARENT, str(tmp_path / "ready")], start_new_session=True)
+    try:
+        wait_until((tmp_path / "ready").exists)
+        time.sleep(0.2)
+        members = family(process.pid)
+        assert len(members) == 5 and sum(one.memory_info().rss for one in members) > 500 * MIB
+        trial = Trial(id=1, sweep_id=1, number=0, params={}, seed=0, owner="me")
+
+        def job(limit: int) -> Job:
+            return Job(trial=trial, config={}, directory=tmp_path, max_seconds=None, max_memory_bytes=limit)
+
+        assert over_limit(job(300 * MIB), lambda: members, lambda pids: 0) is None
+        words = over_limit(job(100 * MIB), lambda: members, lambda pids: 0)
+        assert words is not None and words.startswith("killed at 0.1 GiB of memory")
+    finally:
+        os.killpg(process.pid, 9)
+        process.wait()

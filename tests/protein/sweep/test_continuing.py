@@ -14,7 +14,7 @@ from small_sweep import stored
 
 from protein.ports import Finished, Job, SweepStatus
 from protein.run.job import max_seconds
-from protein.run.local import LocalBackend
+from protein.run.trainer import LocalBackend
 from protein.space import Categorical, Float, Integer, Space
 from protein.sweep import continuing
 from protein.types import (

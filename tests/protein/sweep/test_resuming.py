@@ -18,7 +18,7 @@ from small_sweep import stored
 from protein.engine.budget import limit_reached
 from protein.engine.designer import RandomDesigner
 from protein.ports import Finished, Job, SweepStatus, TrialProgress
-from protein.run.local import LocalBackend
+from protein.run.trainer import LocalBackend
 from protein.sweep import resuming
 from protein.sweep.launching import to_evaluate
 from protein.sweep.trouble import Preemptions

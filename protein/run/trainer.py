@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from protein.ports import Job
-from protein.run import bounded_log, child, folders, gpus, memory, reports
+from protein.run import bounded_log, child, devices, folders, reports, usage
 from protein.run.processes import SILENCE_SECONDS, ProcessBackend, TrialOfProcess
 from protein.run.speed import own_limits
 from protein.run.trial_server import shared
@@ -57,7 +57,7 @@ class LocalBackend(ProcessBackend):
         entry: str = "protein.trainer.__main__:main",
         preload: tuple[str, ...] = PRELOAD,
         silence_seconds: float = SILENCE_SECONDS,
-        gpu_memory: memory.GpuMemory = gpus.used_bytes,
+        gpu_memory: usage.GpuMemory = devices.used_gpu_bytes,
     ) -> None:
         """Starts nothing yet.
 
