@@ -10,10 +10,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install -c constraints.t
 NATIVE := CMakeLists.txt $(wildcard envs_c/*.h envs_c/binding/* trainer/kernels/native/*)
 C_SOURCES = $(filter %.h %.hpp %.cpp,$(NATIVE)) $(wildcard envs_c/template/*.h)
 MAX_COST ?= 5m
+LINKS := trainer storage envs_c configs  # of protein/, to the folders beside it
 # Tests wait for processes that they start, so one worker more than there are processors.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
 
-.PHONY: help build sweep test test-slow check format bench clean
+.PHONY: help build sweep test test-slow check format bench docs clean
 
 help:
 	@echo "make sweep      set up, then sweep pong for MAX_COST=$(MAX_COST) of training; run it again to resume"
@@ -26,6 +27,12 @@ build: $(READY)
 
 # What is missing is found before anything is downloaded: torch is large.
 $(READY): pyproject.toml constraints.txt $(NATIVE)
+	@for link in $(LINKS); do \
+	  if ! test -L protein/$$link || ! test -d protein/$$link; then \
+	    echo "error: protein/$$link is no link to the folder $$link, as where a zip file or Windows has unpacked it; clone with git clone -c core.symlinks=true, or run: rm -rf protein/$$link && ln -s ../$$link protein/$$link" >&2; \
+	    exit 1; \
+	  fi; \
+	done
 	@$(PYTHON) -c 'import sys; sys.exit(f"error: Python {sys.version.split()[0]} is too old: 3.11 or newer is needed; run make PYTHON=python3.12") if sys.version_info < (3, 11) else None'
 	@for compiler in $${CXX:-c++ g++ clang++}; do \
 	  if printf '#include <vector>\nint main() { return 0; }\n' | $$compiler -x c++ -fsyntax-only - 2>/dev/null; then exit 0; fi; \
@@ -71,9 +78,8 @@ bench: $(DEV_READY)
 	@for name in cli envs kernels trainer storage; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 	@$(BIN)/python benchmarks/engine/latency.py
 
-clean:
-	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
-
-
 docs: $(DEV_READY)  # the reference of the Python API, from the docstrings
 	@$(BIN)/python scripts/reference.py
+
+clean:
+	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from protein.ports import Backend, Finished, Job
+from protein.run.ray import RayBackend
+from protein.run.ray_messages import Needs
+from protein.run.slot import SlotSettings, put_probe
+from protein.run.trainer import LocalBackend
 from protein.storage import open_store
-from protein.sweep.backends.local import LocalBackend
-from protein.sweep.backends.ray import RayBackend
-from protein.sweep.backends.ray_messages import Needs
-from protein.sweep.backends.slot import SlotSettings, put_probe
 from protein.types import Trial
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))

@@ -26,9 +26,9 @@ import machine
 import nothing
 
 from protein.ports import Backend, Finished, Job
-from protein.sweep.backends.command import CommandBackend
-from protein.sweep.backends.local import LocalBackend
-from protein.sweep.commands.settings import CommandSettings
+from protein.run.command import CommandBackend
+from protein.run.command_settings import CommandSettings
+from protein.run.trainer import LocalBackend
 from protein.types import Direction, Trial, TrialState
 
 ENTRY = "nothing:main"
@@ -59,9 +59,9 @@ def run_plainly(number: int) -> float:
 
 
 def on_ray(folder: Path) -> Backend:
-    from protein.sweep.backends.ray import RayBackend
-    from protein.sweep.backends.ray_messages import Needs
-    from protein.sweep.backends.slot import SlotSettings, put_probe
+    from protein.run.ray import RayBackend
+    from protein.run.ray_messages import Needs
+    from protein.run.slot import SlotSettings, put_probe
 
     make = functools.partial(LocalBackend, entry=ENTRY, preload=())
     settings = SlotSettings(make_backend=make, artifacts=folder, probe=put_probe(folder), search_path=tuple(sys.path))

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from protein.engine.recommend import Contender
     from protein.optuna.sampler import ProteinSampler as ProteinSampler
     from protein.reporting import RunningTrial, report, report_result, trial
+    from protein.run.function import Report, Stop
     from protein.space import Space
     from protein.space.parameters import Categorical, Float, Integer
-    from protein.sweep.backends.function import Report, Stop
     from protein.types import Estimate, Observation, Suggestion
 
 __all__ = [
@@ -73,9 +73,9 @@ _HOMES = {
     "Protein": "protein.api.ask_tell",
     "ProteinSampler": "protein.optuna.sampler",
     "RunningTrial": "protein.reporting",
-    "Report": "protein.sweep.backends.function",
+    "Report": "protein.run.function",
     "Space": "protein.space",
-    "Stop": "protein.sweep.backends.function",
+    "Stop": "protein.run.function",
     "Suggestion": "protein.types",
     "Sweep": "protein.api.function_sweep",
     "SweepResult": "protein.api.function_sweep_result",

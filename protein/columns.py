@@ -40,7 +40,7 @@ class TrialColumns:
         kind: which part of the engine suggested it.
         origin: the reason for the suggestion, cut to `MAX_TEXT` characters.
         reason: why it failed, was stopped or waits, cut to `MAX_TEXT` characters; "" otherwise.
-        owner: of the trial, a process (see `protein.sweep.lease`).
+        owner: of the trial, a process (see `protein.run.lease`).
         seed: of its training.
         score: of trials that ended with one.
         cost_seconds: of training; while it runs, of the last measurement.

@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 if __name__ == "__main__":
-    sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benchmarks"), str(ROOT)]
-    from faults import campaign
+    sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "benchmarks"), str(ROOT)]
+    from tests.faults import campaign
 
     sys.exit(campaign.main())

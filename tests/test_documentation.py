@@ -14,7 +14,7 @@ from protein.cli.parse import COMMANDS, parse
 from protein.config import resolve
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), ROOT / "envs_c" / "README.md"]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), ROOT / "envs_c" / "README.md"]
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SHOWN = [page for page in PAGES if page.name != "reference.md" and page.parent.name != "envs_c"]
 
@@ -50,6 +50,14 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert found.is_relative_to(ROOT)
         if anchor:
             assert anchor in anchors(found), f"{name(page)} links to {target}#{anchor}"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "reference.md"], ids=name)
+def test_prose_is_wrapped(page: Path) -> None:
+    """Tables, pictures and code may be wider."""
+    lines = FENCED.sub("", page.read_text()).splitlines()
+    prose = [line for line in lines if not re.match(r"\||!\[|    |\s*`[^`]*`$", line)]
+    assert [line for line in prose if len(line) > 120] == []
 
 
 @pytest.mark.parametrize(("page", "text"), blocks("python"))

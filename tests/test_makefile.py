@@ -12,7 +12,7 @@ from patience import PATIENCE_SECONDS
 ROOT = Path(__file__).parents[1]
 
 
-def make(*words: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
+def make(*words: str, path: str | None = None, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
     outer = ("CXX", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")  # these tests may run under `make test`
     environment = {name: value for name, value in os.environ.items() if name not in outer}
     if path is not None:
@@ -21,7 +21,7 @@ def make(*words: str, path: str | None = None) -> subprocess.CompletedProcess[st
     assert found is not None
     return subprocess.run(
         [found, *words],
-        cwd=ROOT,
+        cwd=folder,
         capture_output=True,
         text=True,
         env=environment,
@@ -43,6 +43,21 @@ def test_without_a_compiler_one_line_names_the_package_to_install(tmp_path: Path
     assert all(word in error for word in ("apt install g++", "dnf install gcc-c++", "xcode-select --install"))
     assert len(of_make) == 1 and of_make[0].startswith("make: ***")
     assert done.stdout == "" and not (tmp_path / "venv").exists()
+
+
+def test_a_folder_where_a_link_should_be_is_told_of(tmp_path: Path) -> None:
+    """As a zip file or a checkout on Windows leaves them: a file that holds the link's target, or a copy."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / "constraints.txt").touch()
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "CMakeLists.txt").touch()
+    (tmp_path / "protein").mkdir()
+    (tmp_path / "protein" / "trainer").write_text("../trainer")
+    done = make("build", folder=tmp_path)
+    assert done.returncode == 2
+    error = done.stderr.splitlines()[0]
+    assert error.startswith("error: protein/trainer is no link") and "ln -s ../trainer protein/trainer" in error
+    assert done.stdout == "" and not (tmp_path / ".venv").exists()
 
 
 @pytest.mark.parametrize(("target", "wanted"), [("build", False), ("sweep", False), ("test", True), ("check", True)])

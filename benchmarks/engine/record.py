@@ -150,7 +150,7 @@ def repeat(store: Store, name: str, new_name: str, configs: int, seeds: int, dir
     """Trains configs of a sweep, spread evenly over its upper three quarters of scores, several times each."""
     import dataclasses
 
-    from protein.sweep.backends.local import LocalBackend
+    from protein.run.trainer import LocalBackend
     from protein.sweep.loop import LoopSettings, run_sweep
 
     source = store.find_sweep(name)

@@ -49,8 +49,8 @@ from protein.config.layers import flatten
 from protein.config.resolve import file_name, load
 from protein.engine import pareto, recommend
 from protein.ports import Designer, SweepStatus
+from protein.run.trainer import LocalBackend
 from protein.space import Space
-from protein.sweep.backends.local import LocalBackend
 from protein.sweep.loop import LoopSettings, run_sweep
 from protein.types import (
     Budget,

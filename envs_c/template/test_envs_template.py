@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 import pytest
-from stepping import SENTINEL, Stepper
+from env_buffers import SENTINEL, Stepper
 
 LEFT, RIGHT = 0, 1
 MAX_FRAMES = 20

@@ -15,7 +15,6 @@ observations of another makes the same suggestions as that one would have made.
 
 import dataclasses
 import math
-import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -63,7 +62,6 @@ class Protein:
         can_continue: bool = False,
         observations: Iterable[Observation] = (),
         warm_start: Iterable[Observation] | Iterable[Iterable[Observation]] = (),
-        prior: Iterable[Observation] | None = None,
     ) -> None:
         """Begins a search, or continues one.
 
@@ -84,7 +82,6 @@ class Protein:
             warm_start: finished trials of an earlier search of this or an overlapping space, to begin from; scores and
                 costs may be in other units. Parameters that this space lacks are dropped. Parameters that a trial
                 lacks take the value of `start`. Of several searches, a list for each, the most promising first.
-            prior: the old name of `warm_start`.
 
         Raises:
             UsageError: a budget or a limit that is not above 0, an unknown direction or method, a warm start without a
@@ -101,9 +98,6 @@ class Protein:
         self._max_trial_seconds = validate.seconds(max_trial_seconds, "max_trial_seconds")
         self._max_trials = validate.most_trials(max_trials)
         self._direction = validate.direction(direction)
-        if prior is not None:
-            warnings.warn("Protein(prior=...) is now Protein(warm_start=...)", FutureWarning, stacklevel=2)
-            warm_start = prior
         sources = [[self._inward(one) for one in trials] for trials in _listed_sources(warm_start)]
         self._designer = make_designer(method, space, start, seed=self._seed, warm_start=sources)
         if can_continue and space.cost_parameter is None:

@@ -1,6 +1,6 @@
 """Where the trials of a sweep run, as the flags of `protein sweep` name it: this machine, a Ray cluster, or Slurm.
 
-The trials themselves are run by the backend of one machine, in all of them (see `protein.sweep.backends.slot`).
+The trials themselves are run by the backend of one machine, in all of them (see `protein.run.slot`).
 """
 
 import contextlib
@@ -16,17 +16,17 @@ from typing import Any
 from protein.errors import UsageError
 from protein.names import folder_name
 from protein.ports import Backend
-from protein.sweep.backends import slurm_commands
-from protein.sweep.backends.command import SILENCE_SECONDS, CommandBackend
-from protein.sweep.backends.local import LocalBackend
-from protein.sweep.backends.mirrored import MirroredBackend
-from protein.sweep.backends.ray import RayBackend
-from protein.sweep.backends.ray_messages import Needs
-from protein.sweep.backends.slot import Calibrating, SlotSettings, put_probe, remove_probe
-from protein.sweep.backends.slurm import SlurmBackend
-from protein.sweep.copies import Copies, mirror
-from protein.sweep.devices import Slots
-from protein.sweep.job import runs_trainer
+from protein.run import slurm_commands
+from protein.run.command import SILENCE_SECONDS, CommandBackend
+from protein.run.copies import Copies, mirror
+from protein.run.devices import Slots
+from protein.run.job import runs_trainer
+from protein.run.mirrored import MirroredBackend
+from protein.run.ray import RayBackend
+from protein.run.ray_messages import Needs
+from protein.run.slot import Calibrating, SlotSettings, put_probe, remove_probe
+from protein.run.slurm import SlurmBackend
+from protein.run.trainer import LocalBackend
 from protein.types import Machine, Resources, SweepSpec
 from protein.urls import without_password
 

@@ -15,8 +15,8 @@ from protein.api.reading import sampled
 from protein.api.sweep_folder import SweepFolder, delete, holds_files, size
 from protein.engine import pareto
 from protein.errors import UsageError
+from protein.run.job import runs_trainer
 from protein.sweep import continuing
-from protein.sweep.job import runs_trainer
 from protein.types import CONTINUABLE, SweepRecord, TrialRecord
 
 CHECKPOINT = "checkpoint"

@@ -16,11 +16,11 @@ from protein.config.space_content import SpaceFile
 from protein.errors import UsageError
 from protein.names import NAME_LENGTH, folder_name
 from protein.ports import Designer
+from protein.run import command_settings
+from protein.run import command_settings as commands
+from protein.run.command_settings import CommandSettings, ScoreFrom, Style
 from protein.space import Space
 from protein.sweep import provenance
-from protein.sweep.commands import settings as commands
-from protein.sweep.commands import template
-from protein.sweep.commands.settings import CommandSettings, ScoreFrom, Style
 from protein.types import Direction, SweepSpec, TrialRecord
 
 _INTERPRETERS = re.compile(
@@ -139,7 +139,9 @@ def command_line(spec: SweepSpec, trial: TrialRecord) -> str:
     words = commands.words(settings, trial.params, seed=trial.seed, directory=directory)
     given = [f"{name}={value}" for name, value in commands.variables(settings, trial.params).items()]
     kept = trial.artifact("config")
-    if kept is not None and (settings.params == "json" or "params_file" in template.parse(settings.text, "").names):
+    if kept is not None and (
+        settings.params == "json" or "params_file" in command_settings.parse(settings.text, "").names
+    ):
         params_file = str(Path(kept).with_name(commands.PARAMS_FILE))
         given.append(f"PROTEIN_PARAMS_FILE={params_file}")
         words = [word.replace(str(Path(directory) / commands.PARAMS_FILE), params_file) for word in words]
@@ -155,7 +157,7 @@ def short_name(text: str) -> str:
 
     It is never that of one of our environments.
     """
-    words = template.parse(text, "--command").words
+    words = command_settings.parse(text, "--command").words
     scripts = [word for word in words if _SCRIPT.search(word) and not word.startswith("-")]
     modules = [after for word, after in itertools.pairwise(words) if word == "-m"]
     others = [word for word in words if not word.startswith(("-", "+")) and not _ASSIGNMENT.match(word)]
@@ -198,7 +200,7 @@ def _score(
 
 def _require_program(settings: CommandSettings) -> None:
     """Raises `UsageError` where there is no such program, before anything is stored."""
-    word = template.parse(settings.text, "--command").words[0]
+    word = command_settings.parse(settings.text, "--command").words[0]
     if settings.chdir and "{" not in settings.chdir and not Path(settings.chdir).expanduser().is_dir():
         raise UsageError(f"--chdir {settings.chdir}: there is no such folder; make it, or correct its name")
     if "{" in word or settings.chdir:

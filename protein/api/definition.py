@@ -8,10 +8,10 @@ from protein.config.layers import flatten
 from protein.errors import StoreError, UsageError
 from protein.names import NAME_LENGTH, is_name
 from protein.ports import Store
+from protein.run.command_settings import SECTION
+from protein.run.job import runs_trainer
 from protein.space import Space
 from protein.space.parameters import Categorical, Parameter
-from protein.sweep.commands.settings import SECTION
-from protein.sweep.job import runs_trainer
 from protein.trainer import kinds
 from protein.trainer.config_reading import is_retired
 from protein.trainer.errors import ConfigError as RunConfigError

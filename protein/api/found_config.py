@@ -11,8 +11,8 @@ from protein.config.layers import Layers, unflatten
 from protein.config.resolve import find_env, load
 from protein.config.write import to_toml
 from protein.errors import UsageError
+from protein.run.job import runs_trainer
 from protein.space import Space
-from protein.sweep.job import runs_trainer
 from protein.sweep.provenance import changes_since
 from protein.trainer import kinds
 from protein.trainer.errors import ConfigError as RunConfigError

@@ -24,7 +24,6 @@ import dataclasses
 import inspect
 import os
 import threading
-import warnings
 from collections.abc import Sequence
 from typing import Literal
 
@@ -37,11 +36,11 @@ from protein.api.function_sweep_lines import Lines
 from protein.api.function_sweep_result import SweepResult, result_of
 from protein.errors import TrialFailed, UsageError
 from protein.ports import Store, SweepStatus
+from protein.run.devices import slots_of_machine
+from protein.run.function import FunctionBackend, Train
+from protein.run.function_processes import FunctionProcesses
 from protein.space import Space
 from protein.sweep import provenance, source_snapshot
-from protein.sweep.backends.function import FunctionBackend, Train
-from protein.sweep.backends.function_processes import FunctionProcesses
-from protein.sweep.devices import slots_of_machine
 from protein.sweep.loop import LoopSettings, run_sweep
 from protein.sweep.methods import make_designer
 from protein.sweep.stop_when import StopWhen
@@ -77,7 +76,6 @@ class Sweep:
         can_continue: bool = False,
         trackers: Sequence[str] = (),
         quiet: bool = False,
-        prior: str | None = None,
     ) -> None:
         """Defines the sweep; nothing is run or stored yet.
 
@@ -109,7 +107,6 @@ class Sweep:
                 "wandb", "tensorboard", "trackio". Each needs its package: pip install 'protein-sweep[mlflow]'.
             quiet: print nothing. Otherwise the start and the end are printed, and in between lines for finished trials,
                 one every 2 seconds at most.
-            prior: the old name of `warm_start`.
 
         Raises:
             UsageError: a value that cannot be used, with its limit.
@@ -120,9 +117,6 @@ class Sweep:
         self._name = _DEFAULT_NAME if name is None else name
         self._named = name is not None
         check_name(self._name, "name")
-        if prior is not None:
-            warnings.warn("prior= is now called warm_start=", FutureWarning, stacklevel=2)
-            warm_start = prior if warm_start is None else warm_start
         if not isinstance(store, str | os.PathLike | None):
             raise UsageError(f"store must be a path or a URL, or None for the usual one, got {validate.shown(store)}")
         if start is not None:

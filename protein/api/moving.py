@@ -10,9 +10,9 @@ from protein.api import stores, sweep_files
 from protein.api.definition import check_name
 from protein.errors import StoreError, UsageError
 from protein.names import NAME_LENGTH, is_name
+from protein.run.lease import dead_owners
 from protein.storage.transfer import Item, StoredSweep
 from protein.sweep.alive import Life, alive, resting_owner
-from protein.sweep.lease import dead_owners
 from protein.types import Machine, Request, SweepRecord
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from protein.engine import pareto
 from protein.engine.contender import Contender
 from protein.engine.sample import Sample
 from protein.errors import SpaceError, UsageError
+from protein.run.job import runs_trainer
 from protein.space import Space
-from protein.sweep.job import runs_trainer
 from protein.trainer.kinds import LANGUAGE, kind_of_subject
 from protein.types import Direction, Params, SweepRecord, SweepSpec, TrialEnd, TrialRecord, TrialState
 from protein.units import format_duration, parse_duration

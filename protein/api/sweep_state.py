@@ -2,8 +2,8 @@
 
 import shlex
 
+from protein.run.lease import is_local
 from protein.sweep.alive import Alive, Life
-from protein.sweep.lease import is_local
 from protein.types import IMPORTED, Request, SweepRecord
 
 AGAIN = "run its command again to go on"

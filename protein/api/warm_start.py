@@ -7,9 +7,9 @@ from protein.api import stores
 from protein.config.layers import flatten
 from protein.errors import UsageError
 from protein.ports import Store
+from protein.run.job import runs_trainer
 from protein.space import Space
 from protein.sweep import source_snapshot
-from protein.sweep.job import runs_trainer
 from protein.trainer.kinds import kind_of
 from protein.types import Params, SweepRecord, SweepSpec
 

@@ -16,7 +16,7 @@ from protein.errors import ProteinError
 from protein.trainer.errors import TrainerError
 
 INTERRUPTED_CODE = 130
-# Modules of commands that end within seconds, and leave no garbage worth looking for; unless they watch a sweep.
+# Commands that end within seconds, and leave no garbage worth looking for; unless they watch a sweep.
 _SHORT = ("best", "pareto", "status")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -36,10 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from protein.cli.parse import parse  # it loads most of what there is to load, and Ctrl-C may come meanwhile
 
         command = parse(list(sys.argv[1:] if arguments is None else arguments))
-        module = importlib.import_module(f"protein.cli.{command.module}")
-        if collects and (command.module not in _SHORT or getattr(command.arguments, "watch", False)):
+        module, _, function = command.function.partition(".")
+        run = getattr(importlib.import_module(f"protein.cli.{module}"), function)
+        if collects and (command.name not in _SHORT or getattr(command.arguments, "watch", False)):
             gc.enable()
-        code = int(module.run(command))
+        code = int(run(command))
         sys.stdout.flush()
     except (ProteinError, TrainerError) as error:
         return _report(str(error), error.exit_code)

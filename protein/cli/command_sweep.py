@@ -4,14 +4,14 @@ from rich.console import Console
 from rich.text import Text
 
 from protein.api import command_sweep
-from protein.cli.arguments.search import SweepArguments
+from protein.cli.arguments import SweepArguments
 from protein.cli.help import SWEEP_GROUPS
 from protein.cli.parse import Command
 from protein.config import space_file
 from protein.config.settings import SweepConfig
 from protein.errors import UsageError
 from protein.ports import Listener
-from protein.sweep.backends.command import SILENCE_SECONDS, CommandBackend
+from protein.run.command import SILENCE_SECONDS, CommandBackend
 from protein.types import SweepSpec
 from protein.units import parse_duration
 

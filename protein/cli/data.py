@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from protein.cli import INTERRUPTED_CODE
-from protein.cli.arguments.data import DataArguments
+from protein.cli.arguments import DataArguments
 from protein.cli.output import Progress, print_json
 from protein.cli.parse import Command
 from protein.cli.signals import caught

@@ -20,13 +20,13 @@ from typing import Any, Literal
 import psutil
 from rich.text import Text
 
-from protein import storage
+from protein import envs_c, storage
 from protein.api import stores
-from protein.cli.arguments.machine import DoctorArguments
+from protein.cli.arguments import DoctorArguments
 from protein.cli.output import print_json
 from protein.cli.parse import Command
 from protein.errors import ProteinError, UsageError
-from protein.sweep import calibration, machine_state, speed
+from protein.run import speed, usage
 from protein.trackers.registry import TRACKERS
 from protein.trainer.machine.cores import usable_cores
 from protein.units import format_size
@@ -54,12 +54,12 @@ def run(command: Command) -> int:
     if arguments.workers < 1:
         raise UsageError(f"--workers {arguments.workers} is below the limit of 1; use 1 or more")
     console = tables.make_console()
-    here = calibration.facts(threads=max(1, usable_cores() // arguments.workers), device=arguments.device)
+    here = speed.machine_facts(threads=max(1, usable_cores() // arguments.workers), device=arguments.device)
     if arguments.calibrate:
         with stores.opened(arguments.store, create=True) as store:
             say = _silent if arguments.json else console.print
-            say(f"measuring how fast this machine trains, about {calibration.MAX_SECONDS:.0f} s")
-            calibration.add(store, here, log=say)
+            say(f"measuring how fast this machine trains, about {speed.CALIBRATION_SECONDS:.0f} s")
+            speed.calibrate(store, here, log=say)
     checks = [
         _python(),
         _package(),
@@ -195,7 +195,7 @@ def _trackers() -> list[Check]:
 
 def _machine() -> list[Check]:
     """Says what slows this machine down."""
-    troubles = machine_state.troubles()
+    troubles = usage.troubles()
     if not troubles:
         return [Check(name="machine", state="ok", detail="nothing is known to slow trials down now")]
     return [Check(name="machine", state="note", detail=trouble) for trouble in troubles]
@@ -211,10 +211,10 @@ def _speeds(store_url: str, here: Mapping[str, Any]) -> list[Check]:
             machines = store.machines()
     except ProteinError:
         return []  # the check `store` says why
-    own = speed.find(machines, here)
+    own = speed.find_calibration(machines, here)
     checks = []
     for machine in machines:
-        facts, factor = machine.facts, speed.speed(machines, machine)
+        facts, factor = machine.facts, speed.speed_of(machines, machine)
         words = "the reference machine" if machine is machines[0] else f"{factor:.2f} times as fast as the reference"
         detail = (
             f"{facts.get('host', machine.name)}, {facts.get('processor', 'unknown processor')},"
@@ -270,3 +270,23 @@ def _guarded(name: str, check: Callable[[], Check]) -> Check:
 def _existing(folder: Path) -> Path:
     """Returns the nearest folder that exists, going up."""
     return next((parent for parent in (folder, *folder.absolute().parents) if parent.is_dir()), Path("/"))
+
+
+# `protein envs`: the environments that there are.
+
+
+def run_envs(command: Command) -> int:
+    specs = [envs_c.spec(name) for name in envs_c.names()]
+    if command.arguments.json:
+        print_json([dataclasses.asdict(spec) for spec in specs])
+        return 0
+    console = tables.make_console()
+    console.print(tables.envs(specs, console.width))
+    console.print(
+        "\nalso gym:ID, any environment of Gymnasium, Atari's among them, pettingzoo:MODULE, a parallel one of"
+        " PettingZoo, procgen:GAME, one of Procgen's, and python:MODULE:NAME, one of your own: docs/environments.md\n"
+        "text/python is no environment: with it, protein train and sweep make a language model of the source text of"
+        " Python's standard library",
+        soft_wrap=True,
+    )
+    return 0

@@ -18,7 +18,7 @@ from rich.live import Live
 
 from protein import files
 from protein.cli import INTERRUPTED_CODE, evaluate_language
-from protein.cli.arguments.search import EvalArguments
+from protein.cli.arguments import EvalArguments
 from protein.cli.output import Progress, print_json, require_file, writing
 from protein.cli.parse import Command
 from protein.cli.signals import caught

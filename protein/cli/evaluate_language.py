@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.text import Text
 
-from protein.cli.arguments.search import EvalArguments
+from protein.cli.arguments import EvalArguments
 from protein.cli.output import Progress, print_json
 from protein.errors import UsageError
 from protein.trainer.language.config import LanguageConfig, subject_of_path

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from protein.cli.field_texts import field_texts, with_none, with_old_unions
+from protein.cli.values import field_texts, with_none, with_old_unions
 
 DESCRIPTION = """Protein: cost-aware hyperparameter sweeps.
 

@@ -9,14 +9,14 @@ from rich.console import Console
 from protein import files
 from protein.api import stores
 from protein.api.found_config import base_layers
-from protein.cli.arguments.results import LawsArguments
+from protein.cli.arguments import LawsArguments
 from protein.cli.output import print_json, working, writing
 from protein.cli.parse import Command
 from protein.config.layers import flag, flatten
 from protein.config.write import to_toml
 from protein.errors import UsageError
+from protein.run.job import runs_trainer
 from protein.space import Categorical, Space
-from protein.sweep.job import runs_trainer
 from protein.types import SweepRecord, TrialRecord
 from protein.units import format_duration, parse_duration
 from protein.view import commands, tables, text

@@ -18,12 +18,38 @@ from typing import Annotated, Any, Union
 
 import tyro
 
-from protein.cli import env_args, other_words
-from protein.cli.arguments import data, keeping, machine, results, search, steering, views
-from protein.cli.field_texts import with_old_unions
+from protein.cli.arguments import (
+    BestArguments,
+    CancelArguments,
+    CleanArguments,
+    CompareArguments,
+    DataArguments,
+    DoctorArguments,
+    EnvsArguments,
+    EvalArguments,
+    ExportArguments,
+    ImportArguments,
+    LawsArguments,
+    NoteArguments,
+    ParetoArguments,
+    PauseArguments,
+    PlotArguments,
+    RemoveArguments,
+    RenameArguments,
+    ReportArguments,
+    ResumeArguments,
+    ShowArguments,
+    StatusArguments,
+    StopArguments,
+    StoreCommandArguments,
+    SweepArguments,
+    SyncArguments,
+    TrainArguments,
+    ViewArguments,
+)
 from protein.cli.help import SWEEP_GROUPS, Captured, grouped, overview, wrapped
-from protein.cli.values import given_values, with_values
-from protein.config.layers import Layers, Setting, read_config_file
+from protein.cli.values import given_values, with_old_unions, with_values
+from protein.config.layers import ARGS, Layers, Setting, read_config_file
 from protein.config.resolve import load
 from protein.errors import ProteinError, UsageError
 from protein.spelling import nearest
@@ -33,56 +59,121 @@ from protein.trainer.kinds import KINDS, LANGUAGE, PPO, Kind, kind_of, kind_of_f
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A command with its arguments: `protein.cli.<module>.run(command)` carries it out."""
+    """A command with its arguments. `function`, in a module of `protein.cli`, carries it out, as in "best.run"."""
 
     name: str
-    module: str
+    function: str
     arguments: Any  # an instance of the command's class in `protein.cli.arguments`
     values: Mapping[str, Any]  # values of the run config that were given as flags, by dotted name
     words: Sequence[str]  # the command line, without the program
 
 
-# command -> (its arguments, the module that runs it)
+# command -> (its arguments, the function that runs it)
 COMMANDS: Mapping[str, tuple[type, str]] = {
-    "sweep": (search.SweepArguments, "sweep"),
-    "train": (search.TrainArguments, "train"),
-    "eval": (search.EvalArguments, "evaluate"),
-    "data": (data.DataArguments, "data"),
-    "status": (results.StatusArguments, "status"),
-    "pareto": (results.ParetoArguments, "pareto"),
-    "best": (results.BestArguments, "best"),
-    "laws": (results.LawsArguments, "laws"),
-    "show": (results.ShowArguments, "show"),
-    "sync": (keeping.SyncArguments, "sync"),
-    "export": (keeping.ExportArguments, "export"),
-    "import": (keeping.ImportArguments, "import_"),
-    "store": (keeping.StoreCommandArguments, "store"),
-    "clean": (keeping.CleanArguments, "clean"),
-    "rename": (keeping.RenameArguments, "rename"),
-    "rm": (keeping.RemoveArguments, "remove"),
-    "compare": (views.CompareArguments, "compare"),
-    "plot": (views.PlotArguments, "plot"),
-    "report": (views.ReportArguments, "report"),
-    "view": (views.ViewArguments, "view"),
-    "note": (results.NoteArguments, "note"),
-    "pause": (steering.PauseArguments, "request"),
-    "resume": (steering.ResumeArguments, "request"),
-    "stop": (steering.StopArguments, "request"),
-    "cancel": (steering.CancelArguments, "cancel"),
-    "envs": (machine.EnvsArguments, "envs"),
-    "doctor": (machine.DoctorArguments, "doctor"),
+    "sweep": (SweepArguments, "sweep.run"),
+    "train": (TrainArguments, "train.run"),
+    "eval": (EvalArguments, "evaluate.run"),
+    "data": (DataArguments, "data.run"),
+    "status": (StatusArguments, "status.run"),
+    "pareto": (ParetoArguments, "best.run_pareto"),
+    "best": (BestArguments, "best.run"),
+    "laws": (LawsArguments, "laws.run"),
+    "show": (ShowArguments, "show.run"),
+    "sync": (SyncArguments, "exchange.run_sync"),
+    "export": (ExportArguments, "exchange.run_export"),
+    "import": (ImportArguments, "exchange.run_import"),
+    "store": (StoreCommandArguments, "store.run_store"),
+    "clean": (CleanArguments, "store.run_clean"),
+    "rename": (RenameArguments, "store.run_rename"),
+    "rm": (RemoveArguments, "store.run_remove"),
+    "compare": (CompareArguments, "views.run_compare"),
+    "plot": (PlotArguments, "views.run_plot"),
+    "report": (ReportArguments, "views.run_report"),
+    "view": (ViewArguments, "views.run_view"),
+    "note": (NoteArguments, "steer.run_note"),
+    "pause": (PauseArguments, "steer.run_request"),
+    "resume": (ResumeArguments, "steer.run_request"),
+    "stop": (StopArguments, "steer.run_request"),
+    "cancel": (CancelArguments, "steer.run_cancel"),
+    "envs": (EnvsArguments, "doctor.run_envs"),
+    "doctor": (DoctorArguments, "doctor.run"),
 }
 # Commands with a flag for every value of a run, and the values without one: the environment is --env, and a sweep
 # gives each trial its own seed.
 _WITH_VALUES = {"sweep": frozenset({"env.name", "train.seed"}), "train": frozenset({"env.name"})}
 # The environment whose values the help shows where none is named: that of no file but the shipped one of all.
 _NO_ENV: Mapping[str, str] = {PPO.name: PPO.defaults, LANGUAGE.name: LANGUAGE.config().subject}
-# Flags that were renamed: command -> {old: new}. The old spelling works and prints a hint.
-_RENAMED: Mapping[str, Mapping[str, str]] = {"sweep": {"--prior": "--warm-start"}}
-
-
 # Flags whose value may begin with dashes: words for another program.
 _TAKES_FLAGS = ("--resume-flag",)
+_ENV_ARGS = f"--{ARGS}."  # how the flags of an environment's own arguments begin
+# What other tools call our commands and flags, for messages that name ours: no letters tell that `ls` is `status`.
+OTHER_COMMANDS: Mapping[str, str] = {
+    "abort": "stop",
+    "continue": "resume",
+    "dashboard": "view",
+    "del": "rm",
+    "delete": "rm",
+    "describe": "show",
+    "diff": "compare",
+    "environments": "envs",
+    "evaluate": "eval",
+    "info": "show",
+    "kill": "stop",
+    "list": "status",
+    "log": "show",
+    "logs": "show",
+    "ls": "status",
+    "mv": "rename",
+    "optimize": "sweep",
+    "pull": "import",
+    "ps": "status",
+    "push": "export",
+    "remove": "rm",
+    "restart": "resume",
+    "run": "sweep",
+    "search": "sweep",
+    "serve": "view",
+    "start": "sweep",
+    "test": "eval",
+    "trials": "show",
+    "tune": "sweep",
+    "ui": "view",
+    "web": "view",
+}
+OTHER_FLAGS: Mapping[str, str] = {
+    "--algorithm": "--method",
+    "--batch-size": "--train.minibatch-size",
+    "--budget": "--max-cost",
+    "--db": "--store",
+    "--database": "--store",
+    "--duration": "--max-cost",
+    "--goal": "--direction",
+    "--gpu": "--gpus",
+    "--hours": "--max-cost",
+    "--jobs": "--workers",
+    "--limit": "--max-trials",
+    "--lr": "--train.learning-rate",
+    "--max-time": "--max-cost",
+    "--minutes": "--max-cost",
+    "--n-envs": "--env.num-envs",
+    "--n-jobs": "--workers",
+    "--n-trials": "--max-trials",
+    "--num-trials": "--max-trials",
+    "--objective": "--direction",
+    "--out": "--output",
+    "--parallel": "--workers",
+    "--sampler": "--method",
+    "--steps": "--train.total-timesteps",
+    "--time": "--max-cost",
+    "--timeout": "--max-cost",
+    "--timesteps": "--train.total-timesteps",
+    "--train.batch-size": "--train.minibatch-size",
+    "--train.lr": "--train.learning-rate",
+    "--train.steps": "--train.total-timesteps",
+    "--trials": "--max-trials",
+    "-j": "--workers",
+    "-n": "--max-trials",
+}
 
 
 def parse(words: Sequence[str]) -> Command:
@@ -92,7 +183,7 @@ def parse(words: Sequence[str]) -> Command:
         UsageError: there is no such command, flag or value.
         SystemExit: help or the version was asked for and has been printed.
     """
-    words = _with_new_names(list(words) or ["--help"])
+    words = list(words) or ["--help"]
     if words[0] == "help":
         words = [words[1], "--help"] if len(words) > 1 else ["--help"]
     elif words[0] == "version":
@@ -106,32 +197,20 @@ def parse(words: Sequence[str]) -> Command:
     if words[0] not in COMMANDS and words[0] not in ("-h", "--help"):
         if words[0].startswith("-"):
             raise UsageError(f"unknown flag '{words[0]}'{nearest(words[0], ['--help', '--version'])}")
-        raise UsageError(f"unknown command '{words[0]}'{nearest(words[0], COMMANDS, other_words.COMMANDS)}")
+        raise UsageError(f"unknown command '{words[0]}'{nearest(words[0], COMMANDS, OTHER_COMMANDS)}")
     if words[0] in ("-h", "--help"):
         print(overview({name: kind for name, (kind, _) in COMMANDS.items()}))
         raise SystemExit(0)
     classes = {name: _class(name, words) for name in COMMANDS}
-    parsed_words, of_env = env_args.split(parsed_words) if words[0] in _WITH_VALUES else (parsed_words, {})
+    parsed_words, of_env = _split_env_args(parsed_words) if words[0] in _WITH_VALUES else (parsed_words, {})
     parsed = _run_tyro(classes, parsed_words)
     return Command(
         name=words[0],
-        module=COMMANDS[words[0]][1],
+        function=COMMANDS[words[0]][1],
         arguments=parsed,
         values=given_values(parsed) | of_env if words[0] in _WITH_VALUES else {},
         words=words,
     )
-
-
-def _with_new_names(words: Sequence[str]) -> list[str]:
-    """Returns the words with renamed flags replaced, and prints a line about each."""
-    renamed = _RENAMED.get(words[0], {})
-    replaced = []
-    for word in words:
-        old, equals, value = word.partition("=")
-        if old in renamed:
-            print(f"{old} is now called {renamed[old]}", file=sys.stderr)
-        replaced.append(renamed.get(old, old) + equals + value)
-    return replaced
 
 
 def _joined(words: Sequence[str]) -> list[str]:
@@ -230,7 +309,7 @@ def _unknown(word: str, words: Sequence[str], kind: type) -> str:
         for other in KINDS:
             if name in other.names and name not in run.names:
                 return f"'{given}' is a setting of a {other.name} run, and this is a {run.name} run; leave it out"
-    close = nearest(given.replace("_", "-"), known, other_words.FLAGS)
+    close = nearest(given.replace("_", "-"), known, OTHER_FLAGS)
     return f"unknown flag '{given}'{close if 'did you mean' in close else f'; see protein {command} --help'}"
 
 
@@ -257,3 +336,44 @@ def _missing(words: Sequence[str], kind: type) -> str:
             meant = "" if is_flag else f"; one that begins with a dash is written {word}={shlex.quote(after):.80}"
             return f"flag '{word}' needs a value{meant}"
     return "the command line cannot be read"
+
+
+def _split_env_args(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """Returns the words without the flags `--env.args.NAME VALUE`, whose names only the environment knows, and their
+    values, by dotted name.
+
+    A value is read as TOML, `2`, `0.5`, `true`, `[1, 2]`, and as a text where it is not TOML. `True` and `False`, as
+    all other flags have them, are no texts: "False" would count as true. No argument can be a date, so that is a text.
+
+    Raises:
+        UsageError: a flag without its name or its value.
+    """
+    rest: list[str] = []
+    values: dict[str, Any] = {}
+    remaining = iter(words)
+    for word in remaining:
+        if not word.startswith(_ENV_ARGS):
+            rest.append(word)
+            continue
+        flag, equals, text = word.partition("=")
+        given = text if equals else next(remaining, None)
+        name = flag.removeprefix(_ENV_ARGS).replace("-", "_")
+        if not name.isidentifier():
+            raise UsageError(f"flag '{flag}' must be {_ENV_ARGS}NAME, with the name of an argument")
+        if given is None:
+            raise UsageError(f"flag '{flag}' needs a value")
+        values[f"{ARGS}.{name}"] = _read_env_arg(given)
+    return rest, values
+
+
+def _read_env_arg(text: str) -> Any:
+    import datetime  # these take a tenth of the time of the help, which does not need them
+    import tomllib
+
+    if text in ("True", "False"):
+        return text == "True"
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except ValueError:
+        return text
+    return text if isinstance(value, datetime.date | datetime.time) else value

@@ -8,7 +8,7 @@ from protein.api import stores
 from protein.api.outlook import sweep_hindsight
 from protein.api.recommended import shown_trials
 from protein.api.sweep_folder import picture
-from protein.cli.arguments.results import ShowArguments
+from protein.cli.arguments import ShowArguments
 from protein.cli.output import print_json
 from protein.cli.parse import Command
 from protein.columns import MAX_CURVES

@@ -1,16 +1,24 @@
-"""`protein store`: check, upgrade, back up and move a store."""
+"""Looking after a store and its sweeps.
+
+`protein store` checks, upgrades, backs up and moves a store. `rename` and `rm` are for a sweep and its folder, and
+`clean` deletes checkpoints that nothing needs any more.
+"""
 
 import contextlib
+import sys
 from pathlib import Path
 
 from protein import storage
-from protein.api import moving, stores, sweep_files
-from protein.cli.arguments.keeping import StoreCommandArguments
-from protein.cli.export import lines, plain
-from protein.cli.output import Progress, print_json
+from protein.api import cleaning, moving, renaming, stores, sweep_files
+from protein.api.sweep_folder import SweepFolder
+from protein.cli.arguments import CleanArguments, RemoveArguments, RenameArguments, StoreCommandArguments
+from protein.cli.exchange import moved_lines, moved_plain
+from protein.cli.output import Progress, print_json, working
 from protein.cli.parse import Command
+from protein.config.layers import display_path
 from protein.errors import ProteinError, StoreError, StoreUnavailable, UsageError
 from protein.spelling import nearest
+from protein.types import SweepRecord
 from protein.units import format_size
 from protein.urls import hidden
 from protein.view import commands, tables
@@ -19,7 +27,7 @@ from protein.view.printing import MAX_CELL, cleaned
 MAX_DAMAGES = 200  # that are printed
 
 
-def run(command: Command) -> int:
+def run_store(command: Command) -> int:
     arguments: StoreCommandArguments = command.arguments
     known = {"check": _check, "upgrade": _upgrade, "backup": _backup, "move": _move}
     if arguments.action is None:
@@ -134,9 +142,11 @@ def _backup(arguments: StoreCommandArguments, url: str) -> int:
     with stores.opened_whole(url) as store:
         found = moving.export(store, moving.chosen(store, (), every=True), path, Progress("trials written"))
     if arguments.json:
-        print_json({"store": _shown(url), "file": str(path), "bytes": path.stat().st_size, "sweeps": plain(found)})
+        print_json(
+            {"store": _shown(url), "file": str(path), "bytes": path.stat().st_size, "sweeps": moved_plain(found)}
+        )
         return 0
-    for line in lines(found):
+    for line in moved_lines(found):
         console.print(line, soft_wrap=True)
     console.print(f"written: {path} ({format_size(path.stat().st_size)})", soft_wrap=True)
     console.print(
@@ -152,10 +162,10 @@ def _move(arguments: StoreCommandArguments, url: str) -> int:
         raise UsageError("move needs the other store: --to runs/other.db, or --to postgresql+psycopg://USER@HOST/NAME")
     found, target, warning = moving.move(url, arguments.to, Progress("trials copied"))
     if arguments.json:
-        print_json({"from": _shown(url), "to": target, "sweeps": plain(found), "warning": warning or None})
+        print_json({"from": _shown(url), "to": target, "sweeps": moved_plain(found), "warning": warning or None})
         return 0
     console = tables.make_console()
-    for line in [*lines(found), *([warning] if warning else [])]:
+    for line in [*moved_lines(found), *([warning] if warning else [])]:
         console.print(line, soft_wrap=True)
     console.print(f"all of it is now in {target}, and both stores sum it up in the same way", soft_wrap=True)
     console.print(
@@ -169,3 +179,113 @@ def _move(arguments: StoreCommandArguments, url: str) -> int:
 def _shown(url: str) -> str:
     file = stores.file(url)
     return hidden(url) if file is None else str(file)
+
+
+def run_rename(command: Command) -> int:
+    arguments: RenameArguments = command.arguments
+    if arguments.old is None or arguments.new is None:
+        raise UsageError("rename needs two names, as in protein rename pong pong-july")
+    with stores.opened_whole(arguments.store) as store:
+        url, artifacts = stores.url(arguments.store), stores.given_artifacts(arguments.artifacts)
+        folder = renaming.rename(store, url, arguments.old, arguments.new, artifacts)
+    line = f"sweep '{arguments.old}' is now '{arguments.new}'"
+    line += "; it has no folder" if folder is None else f"; its files are in {display_path(folder)}"
+    tables.make_console().print(line, soft_wrap=True)
+    return 0
+
+
+def run_remove(command: Command) -> int:
+    arguments: RemoveArguments = command.arguments
+    if arguments.sweep is None:
+        raise UsageError("rm needs the name of a sweep, as in protein rm pong; protein status lists them")
+    with stores.opened_whole(arguments.store) as store:
+        url, artifacts = stores.url(arguments.store), stores.given_artifacts(arguments.artifacts)
+        removal = renaming.plan_removal(store, url, arguments.sweep, artifacts)
+        console = tables.make_console()
+        place = display_path(removal.folder)
+        files = f"the {format_size(removal.num_bytes)} of files of its trials in {place}"
+        what = (
+            f"sweep '{arguments.sweep}' with {'1 trial' if removal.num_trials == 1 else f'{removal.num_trials} trials'}"
+        )
+        what += "" if arguments.keep_files or not removal.paths else f", and {files}"
+        if not arguments.yes and not _agreed(what):
+            raise UsageError("nothing was removed; give --yes to remove it without being asked")
+        renaming.remove(store, removal, keep_files=arguments.keep_files)
+    console.print(f"removed {what}", soft_wrap=True)
+    if removal.left and not arguments.keep_files:
+        listed = ", ".join(removal.left[:5]) + (", ..." if len(removal.left) > 5 else "")
+        console.print(f"left in {place}, which is none of its trials': {listed}", soft_wrap=True)
+    return 0
+
+
+def _agreed(what: str) -> bool:
+    """Whether a person at a terminal agrees; without a terminal nobody does."""
+    if not sys.stdin.isatty():
+        return False
+    try:
+        answer = input(f"remove {what}? This cannot be undone. [y/N] ")
+    except EOFError:
+        return False
+    return answer.strip().lower() in ("y", "yes")
+
+
+def run_clean(command: Command) -> int:
+    arguments: CleanArguments = command.arguments
+    url, artifacts = stores.url(arguments.store), stores.given_artifacts(arguments.artifacts)
+    console = tables.make_console()
+    plans: list[cleaning.Plan] = []
+    running: list[SweepRecord] = []
+    with stores.opened_whole(arguments.store) as store:
+        names = [] if arguments.sweep is None else [arguments.sweep]
+        for sweep in moving.chosen(store, names, every=arguments.all):
+            try:
+                moving.require_idle(store, sweep, "cleaned")
+            except UsageError:
+                if not arguments.all:
+                    raise
+                running.append(sweep)
+                continue
+            with working(f"looking at the files of {sweep.spec.name}"):
+                trials = store.trials(sweep.id, curves=False, last_points=True)
+                folder = SweepFolder.of(url, sweep.spec.name, artifacts)
+                plans.append(cleaning.plan(sweep, trials, folder, goes_on=not arguments.finished))
+    for plan in plans:
+        if not arguments.json:
+            console.print(_cleaned(plan, arguments.dry_run), soft_wrap=True)
+    for sweep in running:
+        if not arguments.json:
+            console.print(f"{sweep.spec.name}: a process runs it, so its files are left alone", soft_wrap=True)
+    freed = 0
+    if not arguments.dry_run:
+        freed = sum(one.num_bytes for plan in plans for one in cleaning.carry_out(plan))
+    if arguments.json:
+        left_alone = [_cleaned_plain(cleaning.Plan(sweep=sweep, freed=(), kept=()), True) for sweep in running]
+        for one in left_alone:  # nobody has looked which checkpoints of it are needed
+            one |= {"runs": True, "kept": None, "to_go_on": None}
+        print_json([_cleaned_plain(plan, arguments.dry_run) for plan in plans] + left_alone)
+    elif freed:
+        console.print(f"freed {format_size(freed)}", soft_wrap=True)
+    return 0
+
+
+def _cleaned(plan: cleaning.Plan, dry_run: bool) -> str:
+    trials = len({one.trial for one in plan.freed})
+    kept = f"{len(plan.kept)} {'trial keeps its' if len(plan.kept) == 1 else 'trials keep their'} checkpoints"
+    if number := len(plan.to_go_on):
+        kept += f", {number} of them to be continued (--finished frees {'this' if number == 1 else 'these'}, too)"
+    if not plan.freed:
+        return f"{plan.sweep.spec.name}: nothing to delete; {kept}"
+    what = f"checkpoints of {trials} {'trial' if trials == 1 else 'trials'}, {format_size(plan.num_bytes)}"
+    return f"{plan.sweep.spec.name}: {'would delete' if dry_run else 'deleting'} {what}; {kept}"
+
+
+def _cleaned_plain(plan: cleaning.Plan, dry_run: bool) -> dict[str, object]:
+    return {
+        "sweep": plan.sweep.spec.name,
+        "runs": False,
+        "deleted": not dry_run,
+        "bytes": plan.num_bytes,
+        "files": [{"trial": one.trial, "path": str(one.path), "bytes": one.num_bytes} for one in plan.freed],
+        "kept": list(plan.kept),
+        "to_go_on": list(plan.to_go_on),
+    }

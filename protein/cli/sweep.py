@@ -19,9 +19,9 @@ from protein.cli.sweep_plan import Plan
 from protein.columns import DOT_FIELDS, Dot, dots
 from protein.errors import StoreMissing
 from protein.ports import Backend, Listener, Store, SweepStatus
-from protein.sweep import calibration
-from protein.sweep.backends.local import LocalBackend
-from protein.sweep.job import runs_trainer
+from protein.run import speed
+from protein.run.job import runs_trainer
+from protein.run.trainer import LocalBackend
 from protein.sweep.loop import LoopSettings, run_sweep
 from protein.sweep.taking_over import refuse_beside
 from protein.trainer.machine.cores import usable_cores
@@ -185,13 +185,13 @@ def _announce(
     """Prints what begins, where, and what of the user's wishes cannot be."""
     cap_given = plan.settings.max_trial_cost_seconds is not None
     sweep_messages.announce(console, sweep, trials, settings, created=created, cap_given=cap_given)
-    speed = ""
+    speed_text = ""
     if settings.speed not in (None, 1.0):
-        speed = (
+        speed_text = (
             f"this machine is {settings.speed:.2f} times as fast as the reference machine, in whose seconds costs are"
         )
     newer_text = "" if created else trainer_sweep.newer_text(sweep)
-    for line in (newer_text, plan.slots.text(), plan.why_not_continued, speed):
+    for line in (newer_text, plan.slots.text(), plan.why_not_continued, speed_text):
         if line:
             console.print(Text(line), soft_wrap=True)
 
@@ -208,7 +208,7 @@ def _with_speed(
     if plan.arguments.calibrate is False:
         return settings
     train = plan.spec.config.get("train", {})  # a program decides itself what it uses
-    found = calibration.of_this_machine(
+    found = speed.speed_of_this_machine(
         store,
         threads=train.get("threads") or max(1, usable_cores() // plan.slots.workers),
         device=train.get("device", "cpu"),

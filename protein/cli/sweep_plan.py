@@ -14,16 +14,16 @@ from protein.api import command_sweep as command_sweeps
 from protein.api.recommended import score_range
 from protein.api.training import require_device
 from protein.cli import command_sweep
-from protein.cli.arguments.search import SweepArguments
+from protein.cli.arguments import SweepArguments
 from protein.cli.parse import Command
 from protein.config.layers import Layers
 from protein.config.resolve import find_env, load, require_subject
 from protein.config.settings import SweepConfig
 from protein.errors import ConfigError, UsageError
 from protein.ports import Designer
+from protein.run.devices import Slots, slots_of_machine
+from protein.run.job import runs_trainer
 from protein.sweep import continuing, until
-from protein.sweep.devices import Slots, slots_of_machine
-from protein.sweep.job import runs_trainer
 from protein.sweep.stop_when import StopWhen
 from protein.types import SweepSpec
 from protein.units import parse_duration, parse_size

@@ -16,14 +16,14 @@ from protein.api.recommended import stored_values
 from protein.api.run_folder import MEASUREMENTS, Interrupted, Recorder, interrupted_run, run_directory
 from protein.api.training import Trained, check_data, require_device, train
 from protein.cli import INTERRUPTED_CODE, evaluate_language
-from protein.cli.arguments.search import TrainArguments
+from protein.cli.arguments import TrainArguments
 from protein.cli.output import require_file, writing
 from protein.cli.parse import Command
 from protein.cli.signals import caught
 from protein.config.layers import flag, flatten
 from protein.config.resolve import find_env, load, require_subject
 from protein.errors import UsageError
-from protein.sweep.job import runs_trainer
+from protein.run.job import runs_trainer
 from protein.trainer.config import RunConfig
 from protein.trainer.errors import DiskError
 from protein.trainer.events import RunResult

@@ -1,7 +1,7 @@
 """Whether a process runs a sweep, as far as the store and this machine tell.
 
 A sweep that ends in order stores why. One that was killed stores nothing, so its trials are asked: their owners are
-processes (`protein.sweep.lease`). Whether a process of another machine lives is known only while it holds a lease.
+processes (`protein.run.lease`). Whether a process of another machine lives is known only while it holds a lease.
 """
 
 import dataclasses
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from protein.columns import SweepSummary
 from protein.ports import Store
-from protein.sweep.lease import current_owner, dead_owners, is_local
+from protein.run.lease import current_owner, dead_owners, is_local
 from protein.types import IMPORTED, SweepRecord
 
 

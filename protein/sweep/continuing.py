@@ -9,9 +9,9 @@ trial whose files were deleted since cannot be continued any more.
 import dataclasses
 from pathlib import Path
 
+from protein.run.job import runs_trainer
 from protein.space import Space
 from protein.space.parameters import Categorical
-from protein.sweep.job import runs_trainer
 from protein.trainer.kinds import kind_of
 from protein.types import CONTINUABLE, CONTINUABLE_SECONDS, SweepSpec, TrialRecord
 

@@ -3,9 +3,9 @@
 import time
 
 from protein.ports import Backend, Designer, Listener
+from protein.run.job import trial_seed
 from protein.space import Space
 from protein.sweep import pace
-from protein.sweep.job import trial_seed
 from protein.sweep.launching import Launcher
 from protein.sweep.loop_settings import LoopSettings
 from protein.sweep.trials import SweepTrials

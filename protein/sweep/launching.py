@@ -9,10 +9,10 @@ from pathlib import Path
 from protein.engine.pareto import MIN_COST_SECONDS
 from protein.errors import UsageError
 from protein.ports import Backend, Finished, Job
+from protein.run import folders
+from protein.run.devices import Slots
+from protein.run.job import max_seconds, runs_trainer, total_steps, trial_config
 from protein.sweep import continuing, provenance, resuming
-from protein.sweep.backends import folders
-from protein.sweep.devices import Slots
-from protein.sweep.job import max_seconds, runs_trainer, total_steps, trial_config
 from protein.sweep.trials import SweepTrials
 from protein.types import Budget, Outcome, Resources, Suggestion, TrialEnd, TrialRecord
 

@@ -28,11 +28,11 @@ import time
 from protein.engine.budget import limit_reached, why_nothing
 from protein.errors import ProteinError, TrialLost
 from protein.ports import Backend, Designer, Finished, Listener, Store, SweepStatus, TrialProgress
+from protein.run.devices import Slots
+from protein.run.job import trial_seed
 from protein.space import Space
 from protein.sweep import costs, hooks
-from protein.sweep.devices import Slots
 from protein.sweep.ending import Ending
-from protein.sweep.job import trial_seed
 from protein.sweep.launching import Launcher
 from protein.sweep.loop_settings import LoopSettings as LoopSettings
 from protein.sweep.minimum_budget import require_a_complete_trial

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from protein.sweep.devices import Slots
-from protein.sweep.job import CAP_FRACTION
+from protein.run.devices import Slots
+from protein.run.job import CAP_FRACTION
 from protein.sweep.stop_when import StopWhen
 
 
@@ -21,7 +21,7 @@ class LoopSettings:
     max_trial_seconds: float | None = None  # the cap on one trial's cost; None becomes a quarter of the budget
     max_trials: int | None = None  # of the whole sweep, failed ones included
     max_memory_bytes: int | None = None
-    speed: float | None = 1.0  # of this machine (`protein.sweep.speed`); None: trials run elsewhere
+    speed: float | None = 1.0  # of this machine (`protein.run.speed`); None: trials run elsewhere
     can_continue: bool = False  # finished trials may go on to more steps, where they left something to go on from
     stop_when: StopWhen | None = None  # no trial is started once this holds; those that run may finish
     until: datetime | None = None  # no trial starts that is not expected to end by then; those that run wait then

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from protein.errors import UsageError
-from protein.sweep.commands.settings import SECTION
-from protein.sweep.job import CAP_FRACTION, runs_trainer, total_steps, trial_config
+from protein.run.command_settings import SECTION
+from protein.run.job import CAP_FRACTION, runs_trainer, total_steps, trial_config
 from protein.types import SweepRecord, TrialEnd, TrialRecord, TrialState
 from protein.units import format_at_least, format_duration
 

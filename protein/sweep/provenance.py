@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from protein.run.usage import processor
 from protein.types import Provenance
 
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
@@ -119,13 +120,3 @@ def _git(*arguments: str, cwd: Path) -> str:
 def _machine() -> str:
     parts = (platform.node(), processor(), f"{os.cpu_count()} cores", platform.system())
     return ", ".join((*parts, f"Python {platform.python_version()}"))
-
-
-def processor() -> str:
-    """Returns the name of this machine's processor."""
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from protein import files
-from protein.sweep.job import runs_trainer
+from protein.run.job import runs_trainer
 from protein.trainer.language.config import SAMPLE_FILE
 from protein.types import TrialRecord
 

@@ -1,6 +1,6 @@
 """Takes a sweep over from the process that ran it before, unless that still runs.
 
-Who owns the running trials tells whether it does (`protein.sweep.lease`). Two processes that run one sweep would give
+Who owns the running trials tells whether it does (`protein.run.lease`). Two processes that run one sweep would give
 the same trials twice, so the second one is refused.
 """
 
@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 from protein.errors import UsageError
 from protein.ports import Store
+from protein.run.lease import LEASE_SECONDS, current_owner, dead_owners, is_local, living_owners
 from protein.sweep import resuming, taking_up
 from protein.sweep.alive import resting_owner
-from protein.sweep.lease import LEASE_SECONDS, current_owner, dead_owners, is_local, living_owners
 from protein.sweep.store_calls import StoreCalls
 from protein.types import SweepRecord, TrialEnd, TrialRecord, TrialState
 

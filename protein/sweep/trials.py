@@ -15,8 +15,8 @@ from typing import NoReturn
 
 from protein.errors import ProteinError, TrialLost
 from protein.ports import Finished, Listener, Store, TrialProgress
+from protein.run.lease import LEASE_SECONDS, RENEW_SECONDS, current_owner
 from protein.sweep import continuing, late_reports, resuming
-from protein.sweep.lease import LEASE_SECONDS, RENEW_SECONDS, current_owner
 from protein.sweep.store_calls import StoreCalls
 from protein.sweep.taking_over import being_run, take_over
 from protein.types import (

@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 
 from protein.errors import ProteinError, UsageError
 from protein.ports import Finished
-from protein.sweep.commands.settings import SECTION
+from protein.run.command_settings import SECTION
 from protein.types import PREEMPTED, Outcome, ParamValue, SweepSpec, TrialEnd, TrialRecord, TrialState
 
 MAX_FAILURES_IN_A_ROW = 10

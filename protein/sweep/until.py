@@ -91,7 +91,7 @@ def expected_seconds(
 ) -> float:
     """Returns how long a trial is expected to run from now on, of the wall clock.
 
-    Costs are in reference seconds; what is beside them is not (`protein.sweep.speed`).
+    Costs are in reference seconds; what is beside them is not (`protein.run.speed`).
 
     Args:
         trial: one that goes on; None: a new one.

@@ -19,7 +19,7 @@ from protein.config.resolve import file_name
 from protein.engine.calibration import Calibration, Quantity, calibration
 from protein.errors import ProteinError
 from protein.ports import Store
-from protein.sweep.job import runs_trainer
+from protein.run.job import runs_trainer
 from protein.types import Estimate, SweepRecord, TrialState
 from protein.units import format_duration
 from protein.urls import hidden

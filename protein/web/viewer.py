@@ -6,6 +6,7 @@ every `REFRESH_SECONDS`, however many pages ask. Sweeps that no page asks for co
 
 import contextlib
 import dataclasses
+import math
 import os
 import secrets
 import threading
@@ -35,8 +36,8 @@ MAX_SWEEPS = 20  # in one request
 @dataclasses.dataclass(slots=True)
 class _Kept:
     frame: Frame
-    read_at: float  # on the monotonic clock
     lock: threading.Lock
+    read_at: float = -math.inf  # when its last reading began, on the monotonic clock
 
 
 class Viewer:
@@ -68,7 +69,8 @@ class Viewer:
         self.epoch = secrets.token_hex(4)  # versions of frames mean nothing to another process
         self._frames: OrderedDict[int, _Kept] = OrderedDict()
         self._lock = threading.Lock()
-        self._sweeps: tuple[float, dict[str, SweepRecord]] = (-1e9, {})
+        self._sweeps: tuple[float, dict[str, SweepRecord]] = (-math.inf, {})  # and when their reading began
+        self._forgotten_at = -math.inf  # what began to be read before is too old
         self._path = stores.file(store_url) if watched else None
         self.is_served = watched  # to pages, which ask again; a report asks once
         self._file = self._file_now()
@@ -78,7 +80,7 @@ class Viewer:
         """Returns all sweeps by name, oldest first."""
         with self._lock:
             read_at, found = self._sweeps
-        if time.monotonic() - read_at > REFRESH_SECONDS:
+        if not self._is_fresh(read_at):
             now = time.monotonic()
             if self._file_now() != self._file:  # SQLite goes on reading the old one without a word
                 raise StoreUnavailable(
@@ -111,12 +113,12 @@ class Viewer:
         with self._lock:
             kept = self._frames.get(sweep.id)
             if kept is None:
-                kept = self._frames[sweep.id] = _Kept(Frame.empty(sweep), -1e9, threading.Lock())
+                kept = self._frames[sweep.id] = _Kept(Frame.empty(sweep), threading.Lock())
             self._frames.move_to_end(sweep.id)
             while len(self._frames) > MAX_FRAMES:
                 self._frames.popitem(last=False)
         with kept.lock:
-            if time.monotonic() - kept.read_at > REFRESH_SECONDS:
+            if not self._is_fresh(kept.read_at):
                 now = time.monotonic()
                 first = not len(kept.frame)
                 kept.frame = kept.frame.updated(sweep, self.store.columns(sweep.id, kept.frame.cursor))
@@ -145,14 +147,12 @@ class Viewer:
         """Whether a process of its own fits the models of a sweep of this size."""
         return self.is_served and num_trials > MAX_WHOLE
 
-    def forget(self, name: str) -> None:
-        """Makes the next request for a sweep read what changed: it was written to."""
-        sweep = self.sweep(name)
-        with self._lock:
-            kept = self._frames.get(sweep.id)
-            self._sweeps = (-1e9, self._sweeps[1])
-        if kept is not None:
-            kept.read_at = -1e9
+    def forget(self) -> None:
+        """Makes the next request read what changed: the store was written to. Readings that go on do not count."""
+        self._forgotten_at = time.monotonic()
+
+    def _is_fresh(self, read_at: float) -> bool:
+        return read_at > self._forgotten_at and time.monotonic() - read_at <= REFRESH_SECONDS
 
     def frames(self, names: Sequence[str]) -> list[Frame]:
         """Returns the frames of several sweeps. Raises `NotFound`, and `UsageError` for none or too many."""

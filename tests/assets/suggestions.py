@@ -1,4 +1,4 @@
-"""Prints what the engine suggests for recorded sweeps, as JSON: golden file of `test_protein_engine_suggestions.py`.
+"""Prints what the engine suggests for recorded sweeps, as JSON: golden file of `engine/test_suggestions.py`.
 
 Run as a program of its own, because the libraries choose their instructions when they are first loaded: with the
 settings of `reproducible.py` the figures are the same on every x86-64 processor. To record anew, after a change that is
@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from reproducible import REPRODUCIBLE
 

@@ -14,13 +14,13 @@ from patience import PATIENCE_SECONDS
 from ray_clusters import RayCluster
 
 from protein.ports import Backend
-from protein.sweep.backends.command import CommandBackend
-from protein.sweep.backends.function import FunctionBackend
-from protein.sweep.backends.function_processes import FunctionProcesses
-from protein.sweep.backends.local import LocalBackend
-from protein.sweep.backends.ray import RayBackend
-from protein.sweep.backends.ray_messages import Needs
-from protein.sweep.backends.slurm import SlurmBackend
+from protein.run.command import CommandBackend
+from protein.run.function import FunctionBackend
+from protein.run.function_processes import FunctionProcesses
+from protein.run.ray import RayBackend
+from protein.run.ray_messages import Needs
+from protein.run.slurm import SlurmBackend
+from protein.run.trainer import LocalBackend
 from protein.types import Direction
 
 

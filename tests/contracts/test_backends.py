@@ -18,15 +18,14 @@ from backend_trials import TRIAL, behave, job, run, wait
 from patience import PATIENCE_SECONDS, left_behind, wait_until
 
 from protein.ports import Backend, Finished, Job, TrialProgress
-from protein.sweep import continuing
-from protein.sweep.backends.command import CommandBackend
-from protein.sweep.backends.function import FunctionBackend, Report, run_trial
-from protein.sweep.backends.function_processes import FunctionProcesses
-from protein.sweep.backends.local import LocalBackend
-from protein.sweep.backends.processes import ProcessBackend
-from protein.sweep.backends.ray import RayBackend
-from protein.sweep.backends.slurm import SlurmBackend
-from protein.types import Direction, TrialEnd, TrialState
+from protein.run.command import CommandBackend
+from protein.run.function import FunctionBackend, Report, run_trial
+from protein.run.function_processes import FunctionProcesses
+from protein.run.processes import ProcessBackend
+from protein.run.ray import RayBackend
+from protein.run.slurm import SlurmBackend
+from protein.run.trainer import LocalBackend
+from protein.types import CONTINUABLE, CONTINUABLE_SECONDS, Direction, TrialEnd, TrialState
 
 
 def test_a_good_trial_reports_its_curve_and_result(backend: Backend, tmp_path: Path) -> None:
@@ -42,8 +41,8 @@ def test_a_trial_goes_on_from_what_another_one_has_left(backend: Backend, tmp_pa
     """Its score counts the trials of its run."""
     _, finished = run(backend, job(tmp_path, behaviour="kept"))
     for number in (1, 2):
-        left = [one for one in finished[number - 1].artifacts if one.kind == continuing.ARTIFACT]
-        assert 0.0 < finished[number - 1].outcome.metrics[continuing.SECONDS] <= 0.3
+        left = [one for one in finished[number - 1].artifacts if one.kind == CONTINUABLE]
+        assert 0.0 < finished[number - 1].outcome.metrics[CONTINUABLE_SECONDS] <= 0.3
         _, more = run(
             backend, dataclasses.replace(job(tmp_path, number, behaviour="kept"), continues=Path(left[0].path))
         )
@@ -53,8 +52,8 @@ def test_a_trial_goes_on_from_what_another_one_has_left(backend: Backend, tmp_pa
 
 def test_a_trial_that_leaves_nothing_to_go_on_from_says_nothing(backend: Backend, tmp_path: Path) -> None:
     _, finished = run(backend, job(tmp_path))
-    assert continuing.ARTIFACT not in {artifact.kind for artifact in finished[0].artifacts}
-    assert continuing.SECONDS not in finished[0].outcome.metrics
+    assert CONTINUABLE not in {artifact.kind for artifact in finished[0].artifacts}
+    assert CONTINUABLE_SECONDS not in finished[0].outcome.metrics
 
 
 def test_files_of_an_earlier_sweep_in_the_same_folder_are_nothing_to_go_on_from(
@@ -67,7 +66,7 @@ def test_files_of_an_earlier_sweep_in_the_same_folder_are_nothing_to_go_on_from(
             (one.directory / name).write_text("x")
         _, finished = run(backend, one)
         kinds = {artifact.kind for artifact in finished[number].artifacts}
-        assert (continuing.ARTIFACT in kinds) is (behaviour == "kept"), "what was written again is its own"
+        assert (CONTINUABLE in kinds) is (behaviour == "kept"), "what was written again is its own"
 
 
 def test_a_trials_folder_that_is_a_symbolic_link_is_refused(backend: Backend, tmp_path: Path) -> None:
@@ -101,7 +100,7 @@ def test_what_a_link_in_a_functions_folder_leads_to_is_nothing_to_go_on_from(tmp
         this = dataclasses.replace(one, trial=trial)
         ended = run_trial(writes, Direction.MAXIMIZE, this, Report(this, Direction.MAXIMIZE, lambda _: None))
         kinds = {artifact.kind for artifact in ended.finished.artifacts}
-        assert (continuing.ARTIFACT in kinds) is (behaviour == "kept")
+        assert (CONTINUABLE in kinds) is (behaviour == "kept")
 
 
 def test_a_process_tells_what_was_no_training_and_leaves_its_files(trainers: Backend, tmp_path: Path) -> None:
@@ -258,7 +257,7 @@ def test_a_process_that_dies_costs_the_time_since_its_report_however_late_the_sw
 
 def patch_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("processes", "command"):
-        monkeypatch.setattr(f"protein.sweep.backends.{module}.GRACE_SECONDS", 0.5)
+        monkeypatch.setattr(f"protein.run.{module}.GRACE_SECONDS", 0.5)
 
 
 def start_and_stop_early(backend: Backend, one: Job) -> Finished:

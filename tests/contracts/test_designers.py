@@ -91,7 +91,7 @@ def play(
 
 
 # One Optuna sampler of each kind: one without a state, and one whose state the designer rebuilds. The others differ in
-# nothing that the contract speaks of, and are run in test_protein_designer_optuna.py.
+# nothing that the contract speaks of, and are run in tests/protein/optuna/test_designer.py.
 HELD_TO_IT = ("protein", "random", "optuna:tpe", "optuna:cmaes")
 
 

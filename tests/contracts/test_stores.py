@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from patience import PATIENCE_SECONDS
-from storing import (
+from store_samples import (
     LEASE_SECONDS,
     PROVENANCE,
     complete,

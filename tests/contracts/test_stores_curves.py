@@ -7,7 +7,7 @@ from collections.abc import Collection
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from storing import LEASE_SECONDS, filled_sweep, new_sweep, points, start
+from store_samples import LEASE_SECONDS, filled_sweep, new_sweep, points, start
 
 from protein.columns import MAX_CURVE_POINTS, MAX_CURVES
 from protein.errors import StoreError

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from storing import (
+from store_samples import (
     LEASE_SECONDS,
     complete,
     new_sweep,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event
-from storing import LEASE_SECONDS, complete, filled_sweep, new_sweep, points, start
+from store_samples import LEASE_SECONDS, complete, filled_sweep, new_sweep, points, start
 
 from protein.columns import FIELDS, MAX_TEXT, TrialColumns
 from protein.errors import StoreError

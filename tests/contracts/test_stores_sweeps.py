@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from storing import (
+from store_samples import (
     new_sweep,
     start,
     sweep_spec,

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from storing import (
+from store_samples import (
     LEASE_SECONDS,
     complete,
     new_sweep,

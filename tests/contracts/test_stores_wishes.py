@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from storing import LEASE_SECONDS, complete, new_sweep, points, start
+from store_samples import LEASE_SECONDS, complete, new_sweep, points, start
 
 from protein.errors import StoreError
 from protein.ports import Store, Wishes

@@ -1,6 +1,7 @@
 """One contract for every tracker: what the tool holds afterwards is what the store holds, each point once.
 
-`tracking.py` runs a tracker through a sweep that minimises, in a process of its own, and reads back what the tool has.
+`tracker_process.py` runs a tracker through a sweep that minimises, in a process of its own, and reads back what the
+tool has.
 """
 
 import importlib.util
@@ -13,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tracked
-import tracking
+import tracker_process
+import tracker_records
 from patience import PATIENCE_SECONDS
 
 from protein.trackers import registry
 
-TESTS = Path(__file__).parents[1]
+SUPPORT = Path(__file__).parents[1] / "support"
 LIVE = {"mlflow", "tensorboard", "trackio"}  # these are given trials that still run
 ENDED = {"0": "complete", "1": "diverged", "2": "capped", "3": "complete", "4": "interrupted"}
 CURVES = {"0": 5, "1": 2, "2": 0, "3": 4, "4": 0}  # points
@@ -38,12 +39,12 @@ def environment(**more: str) -> dict[str, str]:
     """The environment of a tool's process, without what the developer has set for their own runs."""
     prefixes = ("MLFLOW_", "NEPTUNE_", "WANDB_", "TRACKIO_", "TENSORBOARD_")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(prefixes)}
-    return kept | {"PYTHONPATH": str(TESTS), **more}
+    return kept | {"PYTHONPATH": str(SUPPORT), **more}
 
 
 def scenario(name: str, folder: Path, **more: str) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, str(TESTS / "tracking.py"), name, str(folder)],
+        [sys.executable, str(SUPPORT / "tracker_process.py"), name, str(folder)],
         env=environment(**more),
         capture_output=True,
         text=True,
@@ -116,16 +117,16 @@ def check_imported(found: dict[str, Any]) -> None:
     assert runs[2]["steps"] == 3  # it has no curve
     points = [[point["steps"], point["elapsed_seconds"]] for point in runs[0]["curve"]]
     assert points == [[100, 1.5], [200, 2.5], [300, 3.5], [400, 4.5]]
-    assert runs[0]["params"] == tracked.PARAMS
+    assert runs[0]["params"] == tracker_records.PARAMS
 
 
 def check_trial(number: str, trial: dict[str, Any]) -> None:
-    assert set(trial["params"]) == set(tracked.PARAMS)
-    for key, value in tracked.PARAMS.items():
+    assert set(trial["params"]) == set(tracker_records.PARAMS)
+    for key, value in tracker_records.PARAMS.items():
         held = trial["params"][key]
         assert held == (str(value) if isinstance(held, str) else value), key
 
-    points = tracking.points(0, CURVES[number])
+    points = tracker_process.points(0, CURVES[number])
     scores = [
         [point.steps, -point.score + 0.0] for point in points if point.score is not None
     ]  # as the user knows them

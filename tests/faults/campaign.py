@@ -25,11 +25,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from faults import checker, replay, sweeps
-from faults.checker import Snapshot
-from faults.disturbed import Disturbed, Subject
-from faults.evidence import Evidence
-from faults.kinds import KINDS, Fault
+from tests.faults import checker, replay, sweeps
+from tests.faults.checker import Snapshot
+from tests.faults.disturbed import Disturbed, Subject
+from tests.faults.evidence import Evidence
+from tests.faults.kinds import KINDS, Fault
 
 KILLS_PER_SWEEP = 6
 TRIES = 150  # to do a fault, such as one to a trial, for which a trial has to run

@@ -17,8 +17,8 @@ import psutil
 import psycopg
 from psycopg.rows import dict_row
 
-from faults.evidence import Evidence
 from protein.types import TrialEnd
+from tests.faults.evidence import Evidence
 
 Row = dict[str, Any]
 MARK = "FAULTS_MARK"  # an environment variable that every process of one disturbed sweep has inherited

@@ -16,13 +16,13 @@ from pathlib import Path
 import psutil
 from small_runs import small_config
 
-from faults import checker, evidence
-from faults.clock import Clock
-from faults.database import Database
+from tests.faults import checker, evidence
+from tests.faults.clock import Clock
+from tests.faults.database import Database
 
-PROGRAM = "faults.program"
+PROGRAM = "tests.faults.program"
 TESTS = Path(__file__).resolve().parent.parent
-PATH = os.pathsep.join([str(TESTS), str(TESTS.parent)])
+PATH = os.pathsep.join([str(TESTS / "support"), str(TESTS.parent)])
 RIVAL_SECONDS = 90.0  # for the same command to be refused; a busy machine may take 20 s to import torch
 DISK_BYTES = (512 + 64) << 20  # a sweep starts no trial where less than 512 MiB are free
 SMALL = small_config(8_000, 2_000, 40_000)

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Literal
 
-from faults.clock import library
-from faults.disturbed import Disturbed, Subject
+from tests.faults.clock import library
+from tests.faults.disturbed import Disturbed, Subject
 
 STOPPED_SECONDS = 1.0
 FULL_SECONDS = 2.0

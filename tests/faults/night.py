@@ -26,13 +26,13 @@ from typing import Any
 import machine
 import psutil
 
-from faults import checker
-from faults.campaign import END_SECONDS, GONE_SECONDS
-from faults.checker import Snapshot
-from faults.disturbed import Disturbed, Subject
-from faults.kinds import KINDS
-from faults.night_report import Diary, lost, report, spent, stretches
 from protein.cli.signals import caught
+from tests.faults import checker
+from tests.faults.campaign import END_SECONDS, GONE_SECONDS
+from tests.faults.checker import Snapshot
+from tests.faults.disturbed import Disturbed, Subject
+from tests.faults.kinds import KINDS
+from tests.faults.night_report import Diary, lost, report, spent, stretches
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = (  # of the faults, in turn

@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from faults import checker
-from faults.checker import Row, Snapshot
-from protein.sweep.lease import LEASE_SECONDS
+from protein.run.lease import LEASE_SECONDS
+from tests.faults import checker
+from tests.faults.checker import Row, Snapshot
 
 
 class Diary:

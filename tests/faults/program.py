@@ -8,7 +8,7 @@ import sys
 def main() -> int:
     # The imports take a second. Where Ctrl-C comes then, there is nothing to end in order.
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))
-    from faults import sweeps
+    from tests.faults import sweeps
 
     return sweeps.main()
 

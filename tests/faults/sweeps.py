@@ -1,7 +1,7 @@
-"""The sweeps that the campaign disturbs. Each is a process: `python -m faults.program KIND STORE --trials 20 ...`.
+"""The sweeps that the campaign disturbs. Each is a process: `python -m tests.faults.program KIND STORE --trials 20`.
 
 function   `protein.Sweep` over a Python function
-processes  the loop with a process for each trial (`faults.trial`), as `protein sweep` runs it
+processes  the loop with a process for each trial (`tests.faults.trial`), as `protein sweep` runs it
 """
 
 import argparse
@@ -15,21 +15,21 @@ from pathlib import Path
 from typing import Any
 
 import protein
-from faults import evidence, trial
 from protein import storage
 from protein.cli.signals import caught
 from protein.errors import ProteinError
 from protein.ports import Backend, SweepStatus
+from protein.run.trainer import LocalBackend
 from protein.space import Float, Integer, Space
 from protein.sweep import provenance
-from protein.sweep.backends.local import LocalBackend
 from protein.sweep.loop import LoopSettings, run_sweep
 from protein.sweep.methods import make_designer
 from protein.types import SweepSpec, TrialRecord
+from tests.faults import evidence, trial
 
 NAME = "disturbed"
 BUDGET_SECONDS = 60.0  # more than the trials cost, so that the number of trials ends the sweep
-ENTRY = "faults.trial:main"
+ENTRY = "tests.faults.trial:main"
 
 
 def space(prefix: str = "") -> Space:
@@ -44,7 +44,7 @@ def space(prefix: str = "") -> Space:
 
 
 def train(params: dict[str, Any], report: Any) -> float:
-    """The function that is swept: as `faults.trial`, in the sweep's own process."""
+    """The function that is swept: as `tests.faults.trial`, in the sweep's own process."""
     number = int(report.directory.name)
     lock = evidence.begin(number)
     for step in range(1, params["total_timesteps"] + 1):
@@ -90,12 +90,12 @@ class Silent:
 
 
 def make_backend(kind: str, artifacts: Path, stop: threading.Event) -> Backend:
-    make = functools.partial(LocalBackend, entry=ENTRY, preload=("faults.trial",))
+    make = functools.partial(LocalBackend, entry=ENTRY, preload=("tests.faults.trial",))
     if kind == "processes":
         return make()
-    from protein.sweep.backends.ray import RayBackend
-    from protein.sweep.backends.ray_messages import Needs
-    from protein.sweep.backends.slot import SlotSettings, put_probe
+    from protein.run.ray import RayBackend
+    from protein.run.ray_messages import Needs
+    from protein.run.slot import SlotSettings, put_probe
 
     settings = SlotSettings(
         make_backend=make,

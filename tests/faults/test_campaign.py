@@ -6,9 +6,9 @@ import os
 import postgresql
 import pytest
 
-from faults import campaign
-from faults.disturbed import Subject
-from faults.kinds import KINDS
+from tests.faults import campaign
+from tests.faults.disturbed import Subject
+from tests.faults.kinds import KINDS
 
 ALL = campaign.subjects(small_disk=True)
 _SWEEPS = (  # what is swept, and by what it is disturbed

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from faults import checker, evidence, replay, sweeps, trial
-from faults.checker import Snapshot
-from faults.evidence import Evidence
 from protein import storage
-from protein.sweep.backends.local import LocalBackend
+from protein.run.trainer import LocalBackend
 from protein.sweep.loop import run_sweep
 from protein.sweep.methods import make_designer
+from tests.faults import checker, evidence, replay, sweeps, trial
+from tests.faults.checker import Snapshot
+from tests.faults.evidence import Evidence
 
 NUM_TRIALS = 3
 

@@ -12,12 +12,10 @@ from pathlib import Path
 import pytest
 from patience import PATIENCE_SECONDS, wait_until
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))  # where `machine` is
-
-from faults import night, night_report, trial
-from faults.checker import Snapshot
 from protein import storage
 from protein.types import Measurement, Outcome, Provenance, Suggestion, SuggestionKind, SweepSpec, TrialEnd
+from tests.faults import night, night_report, trial
+from tests.faults.checker import Snapshot
 
 PROVENANCE = Provenance(version="0", git_commit="", machine="", config_hash="")
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from faults import evidence
 from protein.sweep.resuming import TRAINERS_FILE
+from tests.faults import evidence
 
 STEP_SECONDS = 0.02
 CHECKPOINT_STEPS = 10

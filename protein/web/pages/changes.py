@@ -1,6 +1,7 @@
 """`/api/changes`: news for an open page, as server-sent events. It says that something changed, never all of it.
 
-An event `changed` has the versions of the sweeps that are watched; an event `sweeps` says that the list of sweeps
+The event `hello` comes first. It tells the truth only after the first look at the store: whatever changes after it is
+told. An event `changed` has the versions of the sweeps that are watched; an event `sweeps` says that the list of sweeps
 changed. A page then asks for what it shows. Between events there is one short comment every `BEAT_SECONDS`, so that
 both sides notice when the other one is gone.
 """
@@ -40,14 +41,17 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
 async def watch(viewer: Viewer, names: list[str]) -> AsyncIterator[str]:
     """Yields the events for a page that shows these sweeps, until the server ends."""
     seen: dict[str, int] = {}
-    known: Any = None
+    known: Any = None  # the list of sweeps; None: the store has not been read yet
+    greeted = False
     trouble = ""
     last = time.monotonic()
-    yield event("hello", {"epoch": viewer.epoch})
     while not viewer.stopping.is_set():
         try:
             frames, listed = await anyio.to_thread.run_sync(lambda: _look(viewer, names))
         except ProteinError as error:
+            if not greeted:  # the server is there; when the store is, too, everything is news
+                greeted = True
+                yield event("hello", {"epoch": viewer.epoch})
             if str(error) != trouble:
                 trouble = str(error)
                 yield event("trouble", {"error": " ".join(trouble.split())})
@@ -55,13 +59,16 @@ async def watch(viewer: Viewer, names: list[str]) -> AsyncIterator[str]:
             if trouble:
                 trouble = ""
                 yield event("trouble", {"error": ""})
-            news = [_news(frame, seen.get(name)) for name, frame in frames.items() if seen.get(name) != frame.version]
-            if news and seen:
-                yield event("changed", {"sweeps": news})
-            seen = {name: frame.version for name, frame in frames.items()}
-            if known is not None and listed != known:
-                yield event("sweeps", {})
-            known = listed
+            if not greeted:
+                greeted = True
+                yield event("hello", {"epoch": viewer.epoch})
+            else:
+                news = [_news(one, seen.get(name)) for name, one in frames.items() if seen.get(name) != one.version]
+                if news:
+                    yield event("changed", {"sweeps": news})
+                if listed != known:
+                    yield event("sweeps", {})
+            seen, known = {name: frame.version for name, frame in frames.items()}, listed
         if time.monotonic() - last > BEAT_SECONDS:
             last = time.monotonic()
             yield ": \n\n"
@@ -79,10 +86,11 @@ def _look(viewer: Viewer, names: list[str]) -> tuple[dict[str, Frame], Any]:
 
 
 def _news(frame: Frame, since: int | None) -> dict[str, Any]:
-    numbers = frame.numbers[frame.revisions > (since or 0)].tolist() if since is not None else []
+    """Returns what changed in a sweep since a version; None: it was not read before, and all of its trials are new."""
+    numbers = None if since is None else frame.numbers[frame.revisions > since].tolist()
     return {
         "name": frame.sweep.spec.name,
         "version": frame.version,
         "trials": len(frame),
-        "numbers": numbers if len(numbers) <= MAX_NUMBERS else None,
+        "numbers": None if numbers is None or len(numbers) > MAX_NUMBERS else numbers,
     }

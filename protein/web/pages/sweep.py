@@ -17,8 +17,8 @@ from protein.api import sweep_state
 from protein.direction import shown_score
 from protein.engine.gp import Array
 from protein.errors import UsageError
+from protein.run.job import runs_trainer
 from protein.sweep.alive import alive
-from protein.sweep.job import runs_trainer
 from protein.types import SweepRecord, TrialEnd, TrialState
 from protein.view import commands
 from protein.web import findings

@@ -8,7 +8,7 @@ import numpy as np
 from starlette.routing import BaseRoute
 
 from protein.columns import SweepSummary
-from protein.sweep.lease import dead_owners
+from protein.run.lease import dead_owners
 from protein.types import SweepRecord, TrialEnd, TrialState
 from protein.web.answers import Query, get
 from protein.web.frame import Frame

@@ -13,9 +13,9 @@ from protein.api.recommended import initial_params, score_range, shown_trials
 from protein.config.layers import flatten
 from protein.direction import shown_score
 from protein.errors import SpaceError, UsageError
+from protein.run.job import runs_trainer
 from protein.space import Space
 from protein.space.parameters import Categorical
-from protein.sweep.job import runs_trainer
 from protein.trainer.kinds import LANGUAGE, kind_of
 from protein.types import Params, SweepRecord, TrialRecord, TrialState
 from protein.view import commands, data, text

@@ -44,11 +44,11 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
             changes["excluded"] = given["excluded"]
         if not changes:
             raise UsageError("nothing is to be changed; give tags, note or excluded")
-        viewer.forget(sweep.spec.name)
+        viewer.forget()
         names = list(dict.fromkeys("tags" if name in _LISTS else name for name in changes))
         before = annotations(viewer.frame(sweep.spec.name), numbers, names)
         viewer.store.annotate(sweep.id, numbers, **changes)
-        viewer.forget(sweep.spec.name)
+        viewer.forget()
         return {"changed": len(set(numbers)), "before": before}
 
     def request(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
         if wanted not in [one.value for one in Request]:
             raise UsageError(f"request '{wanted[:80]}' is not one of {', '.join(Request)}")
         viewer.store.request(sweep.id, Request(wanted))
-        viewer.forget(sweep.spec.name)
+        viewer.forget()
         return {"requested": wanted}
 
     return [post("/annotate", annotate), post("/request", request)]

@@ -23,9 +23,9 @@ from protein.api.sweep_folder import SweepFolder
 from protein.cli import main
 from protein.errors import UsageError
 from protein.names import folder_name, is_name
+from protein.run.copies import Copies
 from protein.storage import open_store, open_whole_store
 from protein.sweep import continuing
-from protein.sweep.copies import Copies
 from protein.sweep.provenance import changes_since
 from protein.trackers.position import Position, file_name, locked
 from protein.types import (

@@ -1,0 +1,261 @@
+"""The node's side of a backend on many machines: a slot runs one trial at a time, on the node where it is.
+
+A slot hands the trial to the backend that runs trials on one machine, so limits, quarantine and logs are the same code.
+It lives across trials and keeps that backend's warm processes. The controller (the process of `protein sweep`) reaches
+it through Ray or through files; this module knows neither.
+
+Where the folder of the sweep's artifacts is not shared, but copied through a URL (`protein.run.copies`), the trial
+works in a folder of its node. Paths are translated on the way in and out, so the controller sees only its own.
+"""
+
+import contextlib
+import dataclasses
+import importlib.metadata
+import os
+import platform
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import psutil
+
+from protein.errors import TrialFailed, UsageError
+from protein.ports import Backend, Finished, Job, TrialProgress
+from protein.run import devices, speed
+from protein.run.copies import Copier, Copies
+from protein.run.events import joined
+from protein.types import Artifact, Machine, Resources, Trial, TrialEnd
+from protein.urls import without_password
+
+BATCH_SECONDS = 0.1  # reports are collected for so long before they are sent; the end of a trial is sent at once
+_SCRATCH = "protein-trials-"  # what the names of slots' own folders begin with; then comes the process id
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Calibrating:
+    """How nodes find out how fast they are (`protein.run.speed`)."""
+
+    threads: int  # of one trial
+    device: str
+    known: tuple[Machine, ...]  # of the store; the first one is the reference
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SlotSettings:
+    """What the controller tells every slot once."""
+
+    make_backend: Callable[[], Backend]  # the backend of one machine
+    artifacts: Path  # the folder of the sweep's artifacts, one folder a trial, as the controller names it
+    probe: str  # name of a file that the controller has put there (`put_probe`)
+    artifacts_url: str | None = None  # where artifacts are copied through; None: the folder is shared by all machines
+    search_path: tuple[str, ...] = ()  # the controller's `sys.path`
+    gpus_per_trial: int = 0
+    calibrating: Calibrating | None = None  # None: all machines are taken to be equally fast
+    working_directory: str = ""  # the controller's; used where the node has it, too
+
+    def knowing(self, machine: Machine) -> "SlotSettings":
+        """Returns the settings for nodes that are told from now on: they know another machine."""
+        if self.calibrating is None or machine in self.calibrating.known:
+            return self
+        known = (*self.calibrating.known, machine)
+        return dataclasses.replace(self, calibrating=dataclasses.replace(self.calibrating, known=known))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What a node says of itself before it gets a trial."""
+
+    host: str
+    version: str  # of this package
+    shares_artifacts: bool  # whether it sees the controller's folder, or reaches the URL
+    machine: Machine | None = None  # its calibration; None: there is none
+    problem: str = ""  # why it could not be calibrated, in words
+    niceness: int = 0  # of its processes: where other programs run, a higher one gets less of the cores
+
+
+def put_probe(artifacts: Path, url: str | None = None) -> str:
+    """Puts a file where artifacts are kept, by which nodes see whether they reach that. Returns its name.
+
+    Raises:
+        UsageError: it cannot be put there.
+    """
+    name = f".shared-{secrets.token_hex(8)}"
+    try:
+        artifacts.mkdir(parents=True, exist_ok=True)
+        (artifacts / name).write_text("protein looks whether other machines see this file\n")
+        if url is not None:
+            Copies(url).put(artifacts / name, name)
+    except UsageError:
+        raise
+    except Exception as error:  # of whichever package stands behind the URL
+        place = str(artifacts) if url is None else without_password(url)
+        raise UsageError(f"artifacts cannot be kept at {place}: {' '.join(str(error).split())[:300]}") from error
+    return name
+
+
+def remove_probe(artifacts: Path, name: str, url: str | None = None) -> None:
+    """Removes what `put_probe` has put."""
+    (artifacts / name).unlink(missing_ok=True)
+    if url is not None:
+        with contextlib.suppress(Exception):
+            Copies(url).remove(name)
+
+
+def facts(settings: SlotSettings, *, calibrate: bool = True) -> Facts:
+    """Returns what the controller wants to know of this node. A calibration takes some ten seconds, once a node."""
+    if settings.artifacts_url is None:
+        shared = (settings.artifacts / settings.probe).is_file()
+    else:
+        shared = Copies(settings.artifacts_url).has(settings.probe)
+    machine, problem = _machine(settings.calibrating) if calibrate and shared else (None, "")
+    return Facts(
+        host=platform.node(),
+        version=importlib.metadata.version("protein-sweep"),
+        shares_artifacts=shared,
+        machine=machine,
+        problem=problem,
+        niceness=os.getpriority(os.PRIO_PROCESS, 0),
+    )
+
+
+def _machine(calibrating: Calibrating | None) -> tuple[Machine | None, str]:
+    if calibrating is None:
+        return None, ""
+    here = speed.machine_facts(threads=calibrating.threads, device=calibrating.device)
+    if (known := speed.find_calibration(calibrating.known, here)) is not None:
+        return known, ""
+    lines: list[str] = []
+    try:
+        return speed.measure_speed(here, log=lines.append), " ".join(lines)
+    except TrialFailed as error:
+        return None, str(error)
+
+
+def factor(machines: Sequence[Machine], machine: Machine | None) -> float:
+    """Returns how many reference seconds a second of a machine is worth; 1 where that is not known."""
+    return speed.speed_of(machines, machine) if machine is not None and machines else 1.0
+
+
+class Slot:
+    """Runs one trial at a time. One thread may call it."""
+
+    def __init__(self, settings: SlotSettings) -> None:
+        _take_over_paths(settings)
+        self._settings = settings
+        self._backend = settings.make_backend()
+        self._copies = None if settings.artifacts_url is None else Copies(settings.artifacts_url)
+        self._scratch: Path | None = None  # this slot's own folder, where artifacts are copied
+        self._copier: Copier | None = None  # of the running trial
+        self._notes: list[str] = []
+        self._told_of_memory = False
+
+    def start(self, job: Job) -> None:
+        """Starts a trial; the one before must have finished."""
+        job = dataclasses.replace(job, resources=self._resources(job))
+        if job.resources.max_gpu_memory_bytes is not None and not devices.can_measure() and not self._told_of_memory:
+            self._told_of_memory = True
+            node = platform.node()
+            self._notes.append(f"{node}: GPU memory cannot be measured (NVML), so --max-trial-gpu-memory is not kept")
+        self._backend.start(job if self._copies is None else self._brought_here(job, self._copies))
+
+    def stop(self, trial: Trial, end: TrialEnd, reason: str) -> None:
+        self._backend.stop(trial, end, reason)
+
+    def poll(self, timeout_seconds: float) -> list[TrialProgress | Finished]:
+        """Waits for news, and then a moment more for further news, unless the trial has ended."""
+        events = self._backend.poll(timeout_seconds)
+        until = time.monotonic() + BATCH_SECONDS
+        while events and not isinstance(events[-1], Finished) and (rest := until - time.monotonic()) > 0:
+            events += self._backend.poll(rest)
+        return [self._sent_back(event) if isinstance(event, Finished) else event for event in joined(events)]
+
+    def take_notes(self) -> list[str]:
+        """Returns what a person should know that is no event, one line each, once."""
+        notes, self._notes = self._notes, []
+        return notes
+
+    def close(self) -> None:
+        """Kills what still runs. What the trial has left is copied."""
+        self._backend.close()
+        if self._copier is not None:
+            self._copier.finish()
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _resources(self, job: Job) -> Resources:
+        """Returns what the trial may use here; cores and GPUs of the controller's machine mean nothing."""
+        gpus: tuple[str, ...] = ()
+        # The ones that this process was given. Without the variable it was given all that it sees, or GPUs of AMD.
+        if self._settings.gpus_per_trial and (given := os.environ.get("CUDA_VISIBLE_DEVICES")):
+            gpus = tuple(given.split(","))
+        return Resources(gpus=gpus, max_gpu_memory_bytes=job.resources.max_gpu_memory_bytes)
+
+    def _brought_here(self, job: Job, copies: Copies) -> Job:
+        """Returns the job with paths of this node, after what it goes on from was fetched."""
+        if self._scratch is None:
+            _remove_what_the_dead_left()
+            self._scratch = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-"))
+        here = {job.directory: self._scratch / job.directory.name}
+        shutil.rmtree(here[job.directory], ignore_errors=True)
+        if job.resumes is None:  # what another sweep has left under this name is not this trial's
+            copies.remove(job.directory.name)
+        else:
+            copies.fetch(job.directory.name, here[job.directory])
+        continues = job.continues
+        if continues is not None and (name := self._trial_folder(continues)) is not None:
+            here[self._settings.artifacts / name] = self._scratch / "continued"
+            shutil.rmtree(self._scratch / "continued", ignore_errors=True)
+            copies.fetch(name, self._scratch / "continued")
+            continues = _moved(continues, here)
+        self._copier = Copier(copies, here[job.directory], job.directory.name)
+        return dataclasses.replace(
+            job,
+            directory=here[job.directory],
+            continues=continues,
+            resumes=None if job.resumes is None else _moved(job.resumes, here),
+        )
+
+    def _trial_folder(self, path: Path) -> str | None:
+        """Returns the name of the trial's folder in which a path of the controller lies."""
+        with contextlib.suppress(ValueError):
+            return path.relative_to(self._settings.artifacts).parts[0]
+        return None
+
+    def _sent_back(self, event: Finished) -> Finished:
+        """Returns the end of a trial with the controller's paths, after its files were copied."""
+        copier, self._copier = self._copier, None
+        if copier is None:
+            return event
+        if problem := copier.finish():
+            self._notes.append(f"trial {event.trial.number}: {problem}")
+        here = {copier.directory: self._settings.artifacts / copier.name}
+        artifacts = tuple(Artifact(kind=one.kind, path=str(_moved(Path(one.path), here))) for one in event.artifacts)
+        shutil.rmtree(copier.directory, ignore_errors=True)
+        return dataclasses.replace(event, artifacts=artifacts)
+
+
+def _remove_what_the_dead_left() -> None:
+    """Removes the folders of slots that were killed on this node."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
+        pid = folder.name.removeprefix(_SCRATCH).partition("-")[0]
+        if pid.isdigit() and not psutil.pid_exists(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _moved(path: Path, folders: dict[Path, Path]) -> Path:
+    """Returns a path below one of these folders as it is below the folder that stands for it."""
+    for old, new in folders.items():
+        with contextlib.suppress(ValueError):
+            return new / path.relative_to(old.resolve() if path.is_relative_to(old.resolve()) else old)
+    return path
+
+
+def _take_over_paths(settings: SlotSettings) -> None:
+    """Makes Python search the same folders as the controller does, as far as this node has them."""
+    sys.path += [folder for folder in settings.search_path if folder not in sys.path and Path(folder).exists()]
+    with contextlib.suppress(OSError):
+        os.chdir(settings.working_directory)

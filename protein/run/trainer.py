@@ -1,0 +1,246 @@
+"""Runs each trial of our trainer as a process of its own on this machine.
+
+Trials are forked from a server process that has imported the trainer once (`serving.py`), so no trial waits for torch.
+What they may do, and what ends them, is in `processes.py`. What a trial writes to stderr is in its log.
+"""
+
+import contextlib
+import json
+import time
+from pathlib import Path
+
+from protein.ports import Job
+from protein.run import bounded_log, child, devices, folders, reports, usage
+from protein.run.processes import SILENCE_SECONDS, ProcessBackend, TrialOfProcess
+from protein.run.speed import own_limits
+from protein.run.trial_server import shared
+from protein.trainer.events import killed_by, parse_line
+from protein.trainer.language.config import SAMPLE_FILE
+from protein.types import (
+    CONTINUABLE,
+    CONTINUABLE_SECONDS,
+    MAX_SCORE,
+    Artifact,
+    Measurement,
+    Outcome,
+    TrialEnd,
+    TrialState,
+)
+
+MAX_LINE_BYTES = 1 << 20  # a longer line is garbage, and is dropped
+# All that a trial of either kind imports, but torch's compiler, 816 modules and 68 MB, which few trials need.
+PRELOAD = (
+    "protein.trainer.__main__",
+    "protein.trainer.run",
+    "protein.trainer.ppo.training",
+    "protein.trainer.language.training",
+    "protein.trainer.machine.profile",
+)
+CONFIG_FILE, LOG_FILE = "config.json", "trial.log"
+
+# Maps the trainer's failure reasons (`reason` in `protein.trainer.errors`) to ends.
+_ENDS = {
+    "diverged": TrialEnd.DIVERGED,
+    "disk": TrialEnd.DISK,
+    "memory": TrialEnd.OUT_OF_MEMORY,
+    "process": TrialEnd.CRASHED,
+    "environment": TrialEnd.USER_ERROR,
+}
+
+
+class LocalBackend(ProcessBackend):
+    """Implements `protein.ports.Backend` with processes that run the trainer's command line."""
+
+    def __init__(
+        self,
+        *,
+        entry: str = "protein.trainer.__main__:main",
+        preload: tuple[str, ...] = PRELOAD,
+        silence_seconds: float = SILENCE_SECONDS,
+        gpu_memory: usage.GpuMemory = devices.used_gpu_bytes,
+    ) -> None:
+        """Starts nothing yet.
+
+        Args:
+            entry: `module:function` that a trial runs, with the arguments `--config FILE --directory DIR`, with
+                `--continue-from FILE` where it continues an earlier trial, and with `--resume FILE` where it goes on
+                with its own interrupted run.
+            preload: modules that the server imports once for all trials. They may start no threads.
+            silence_seconds: a trial that prints nothing for so long is killed.
+            gpu_memory: see `ProcessBackend`.
+        """
+        super().__init__(shared((child.__name__, *preload)), silence_seconds=silence_seconds, gpu_memory=gpu_memory)
+        self._entry = entry
+
+    def num_slots(self) -> int | None:
+        return None
+
+    def start(self, job: Job) -> None:
+        job = own_limits(job, job.speed or 1.0)
+        folders.prepare(job.directory)
+        config_file, log_file = job.directory / CONFIG_FILE, job.directory / LOG_FILE
+        folders.write_file(config_file, json.dumps(job.config, indent=1))
+        if job.resumes is None or not log_file.is_file() or log_file.is_symlink():
+            folders.write_file(log_file, "")
+        arguments = ["--config", str(config_file), "--directory", str(job.directory)]
+        if job.resumes is not None:
+            arguments += ["--resume", str(job.resumes)]
+        if job.continues is not None:
+            arguments += ["--continue-from", str(job.continues)]
+        if len(job.resources.gpus) > 1:
+            arguments += ["--nproc", str(len(job.resources.gpus))]
+        if job.speed not in (None, 1.0):
+            arguments += ["--speed", repr(job.speed)]
+        work = child.Command(entry=self._entry, arguments=arguments)
+        self.start_process(job, TrainerRecord(job), work, log=log_file)
+
+
+class TrainerRecord:
+    """What a trial of the trainer has printed so far. See `protein.run.processes.Record`."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self.last: Measurement | None = None
+        self.last_score: float | None = None
+        self.told_seconds: float | None = None
+        self._started: float | None = None  # when its `start` message came, after imports and building: training begins
+        self._final: reports.Message | None = None  # its `result`, `failed` or `interrupted` message
+        self._buffer = b""
+        self._garbage: list[bytes] = []  # lines that are no messages, for the log
+        self._fresh: list[Measurement] = []
+
+    def take(self, data: bytes) -> None:
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        for line in lines:
+            self._take_line(line)
+        if len(self._buffer) > MAX_LINE_BYTES:
+            self._buffer = b""
+        if self._garbage:
+            self._log_garbage()
+
+    def _take_line(self, line: bytes) -> None:
+        message = parse_line(line)
+        if message is None:
+            self._garbage.append(line)
+        elif message["event"] == "start":
+            self._started = time.monotonic()
+        elif message["event"] == "measurement":
+            point = reports.measurement_in(message)
+            if point is not None and (self.last is None or point.elapsed_seconds >= self.last.elapsed_seconds):
+                self.last = point
+                self.last_score = self.last_score if point.score is None else point.score
+                self._fresh.append(point)
+        elif message["event"] in ("result", "failed", "interrupted"):
+            self._final = message
+
+    def _log_garbage(self) -> None:
+        lines, self._garbage = self._garbage, []
+        with contextlib.suppress(OSError), (self._job.directory / LOG_FILE).open("ab") as log:
+            if log.tell() < bounded_log.MAX_BYTES:
+                log.write(b"\n".join([*lines, b""]))
+
+    def take_measurements(self) -> tuple[Measurement, ...]:
+        points, self._fresh = tuple(self._fresh), []
+        return points
+
+    def wall_cost(self, now: float) -> None:
+        """Returns None: the trainer reports its own seconds of training."""
+
+    def outcome(self, trial: TrialOfProcess) -> Outcome:
+        """Returns how the process ended. Only a finite score and exit code 0 make it COMPLETE."""
+        final = self._final or {}
+        timings = reports.numbers_in(final.get("timings"))
+        if self._started is not None:  # measured from outside, so with the start of the process and the imports
+            timings["startup"] = self._started - trial.spawned
+        end, reason, score = self._end(trial)
+        return Outcome(
+            end=end,
+            score=score,
+            cost_seconds=self._cost_seconds(trial.ended_at),
+            steps=reports.steps_in(final) or (self.last.steps if self.last else 0),
+            reason=reason,
+            timings=timings,
+            metrics=reports.numbers_in(final.get("metrics")) | self._continuable_seconds(),
+        )
+
+    def _continuable_seconds(self) -> dict[str, float]:
+        """Returns the metric that says how much lies behind the state that a longer run can go on from, if any."""
+        return reports.numbers_in({CONTINUABLE_SECONDS: (self._final or {}).get("continuable_seconds")})
+
+    def _cost_seconds(self, ended_at: float) -> float:
+        """Returns the cost that the trainer gave, or else the wall clock of training, of the whole trial.
+
+        It is in reference seconds (`protein.run.speed`), in which the trainer's clock runs, too.
+        """
+        own = reports.seconds_in(self._final or {})
+        if own is not None:
+            return own
+        reported = self.last.elapsed_seconds if self.last else self._job.spent_seconds
+        if self._started is None:
+            return reported
+        own_seconds = ended_at - self._started
+        return max(reported, self._job.spent_seconds + (self._job.speed or 1.0) * own_seconds)
+
+    def _end(self, trial: TrialOfProcess) -> tuple[TrialEnd, str, float | None]:
+        """Returns how the process ended, why in words, and the score that counts."""
+        final = self._final or {}
+        event, score = final.get("event"), reports.score_in(final)
+        # A result that arrives while the trial is being stopped counts, so that no finished trial is lost. So does one
+        # whose process cannot say any more that it ended well, because the server of trials has died.
+        if event == "result" and (trial.process.exit_code == 0 or trial.process.is_lost) and score is not None:
+            end = self._job.at_limit if final.get("stopped") == "max_seconds" else TrialEnd.COMPLETE
+            return end, end.text, score
+        if trial.requested_end is None:
+            preempted = (
+                trial.preempted(interrupted=event == "interrupted") if event not in ("result", "failed") else None
+            )
+            if preempted is not None:
+                return TrialEnd.INTERRUPTED, preempted, None
+            return *self._failure(trial), None
+        end, reason = trial.requested_end
+        if end.state is TrialState.PRUNED:
+            return (*self._failure(trial), None) if event == "failed" else (end, reason, self.last_score)
+        return end, reason, None
+
+    def _failure(self, trial: TrialOfProcess) -> tuple[TrialEnd, str]:
+        """Returns how a process that the sweep did not end has failed, and why in words."""
+        final, code = self._final or {}, trial.process.exit_code
+        if final.get("event") == "failed":
+            kind, message = str(final.get("reason") or "for no stated reason"), str(final.get("message") or "")
+            end = _ENDS.get(kind, TrialEnd.USER_ERROR if self._runs_users_code() else TrialEnd.FAILED)
+            return end, message if message.startswith(f"{kind} ") else f"{kind}: {message}".rstrip(": ")
+        if final.get("event") == "result":
+            if code in (0, None):
+                return TrialEnd.DIVERGED, f"reported no finite score within {MAX_SCORE:g}"
+            return TrialEnd.CRASHED, f"exited with code {code} after its result"
+        assert code is not None  # the end of a process whose server has died is no failure of its own
+        return TrialEnd.CRASHED, killed_by(code) or f"exited with code {code} and no result{self._end_of_log()}"
+
+    def _runs_users_code(self) -> bool:
+        """Whether the environment is not one of ours, as in "python:my_env:make"."""
+        return ":" in self._job.config.get("env", {}).get("name", "")
+
+    def _end_of_log(self) -> str:
+        """Returns the last line of the trial's log, to end a message with."""
+        try:
+            text = (self._job.directory / LOG_FILE).read_text(errors="replace").strip()
+        except OSError:
+            return ""
+        return f": {text.splitlines()[-1][:200]}" if text else ""
+
+    def artifacts(self) -> tuple[Artifact, ...]:
+        """Returns the files of the trial that exist."""
+        found = [
+            Artifact(kind="config", path=str(self._job.directory / CONFIG_FILE)),
+            Artifact(kind="log", path=str(self._job.directory / LOG_FILE)),
+        ]
+        for kind, key in (("checkpoint", "checkpoint"), (CONTINUABLE, "continuable")):
+            path = (self._final or {}).get(key)
+            if isinstance(path, str) and Path(path).is_file():
+                found.append(Artifact(kind=kind, path=str(Path(path).resolve())))
+        if (self._job.directory / SAMPLE_FILE).is_file():
+            found.append(Artifact(kind="sample", path=str(self._job.directory / SAMPLE_FILE)))
+        return tuple(found)
+
+    def error(self, trial: TrialOfProcess) -> None:
+        """A trial of the trainer ends no sweep."""

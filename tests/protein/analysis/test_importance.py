@@ -1,0 +1,102 @@
+"""Importance of parameters: each method finds what was planted, and says why where it cannot answer."""
+
+import dataclasses
+import sys
+
+import pytest
+from planted_sweeps import searched
+
+from protein.analysis import importance
+from protein.analysis.importance import LENGTH_SCALES, METHODS, PED_ANOVA, PERMUTATION, importances
+from protein.errors import UsageError
+from protein.space import Categorical, Float, Integer, Space
+from protein.types import Params
+
+SPACE = Space(
+    [
+        Float("much", 1e-5, 1e-1, scale="log"),
+        Integer("little", 1, 8, scale="pow2"),
+        Float("nothing", 0.0, 1.0),
+        Categorical("also_nothing", ("a", "b", "c")),
+    ]
+)
+TRIALS = searched(SPACE, lambda x: 4.0 * abs(x[0] - 0.3) + 0.8 * x[1], num_trials=120, seed=0, noise=0.1)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_finds_what_was_planted(method: str) -> None:
+    [found] = importances(SPACE, TRIALS, methods=[method])
+    assert found.method == method and not found.problem and found.num_trials == 120
+    assert found.ranking()[0] == "much"
+    assert found.shares["much"] > 2 * max(found.shares["nothing"], found.shares["also_nothing"])
+    assert set(found.shares) == set(SPACE.names)
+    assert sum(found.shares.values()) == pytest.approx(1.0)
+    assert found.caveat and found.meaning and found.title
+
+
+def test_the_forest_and_ped_anova_see_a_categorical() -> None:
+    trials = searched(SPACE, lambda x: 3.0 * (0.34 < x[3] < 0.66), num_trials=90, seed=1, noise=0.1)
+    for found in importances(SPACE, trials, methods=[PED_ANOVA, PERMUTATION]):
+        assert found.ranking()[0] == "also_nothing", found.title
+
+
+def test_what_makes_a_trial_expensive() -> None:
+    trials = searched(SPACE, lambda x: x[0], num_trials=60, seed=2, seconds=lambda x: 10.0 * 20.0 ** x[2], noise=0.1)
+    ped_anova, permutation, length_scales = importances(SPACE, trials, target="cost")
+    assert ped_anova.ranking()[0] == permutation.ranking()[0] == "nothing"
+    assert "cheapest" in ped_anova.meaning
+    assert "straight line" in length_scales.problem and not length_scales.shares
+
+
+def test_says_where_the_forest_explains_nothing() -> None:
+    trials = searched(SPACE, lambda x: 0.0, num_trials=40, seed=3)
+    [found] = importances(SPACE, trials, methods=[PERMUTATION])
+    assert "do not rely" in found.warning
+
+
+@pytest.mark.parametrize(
+    ("module", "method", "said"), [("optuna", PED_ANOVA, "Optuna"), ("sklearn", PERMUTATION, "scikit-learn")]
+)
+def test_a_missing_package_is_one_line(monkeypatch: pytest.MonkeyPatch, module: str, method: str, said: str) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == module]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, module, None)
+    missing, there = importances(SPACE, TRIALS, methods=[method, LENGTH_SCALES])
+    assert missing.problem == f"needs {said}: pip install 'protein-sweep[importance]'" and not missing.shares
+    assert not there.problem
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_parameter_that_never_varied_has_no_share(method: str) -> None:
+    fixed: Params = {"nothing": 0.5, "also_nothing": "b"}
+    trials = [dataclasses.replace(trial, params={**trial.params, **fixed}) for trial in TRIALS[:40]]
+    [found] = importances(SPACE, trials, methods=[method])
+    assert found.shares["nothing"] == found.shares["also_nothing"] == 0.0 and found.ranking()[0] == "much"
+    assert sum(found.shares.values()) == pytest.approx(1.0)
+    assert "all trials have the same nothing, also_nothing, so nothing is known of them" in found.warning
+    same = [dataclasses.replace(trial, params=TRIALS[0].params) for trial in TRIALS[:40]]
+    [nothing] = importances(SPACE, same, methods=[method])
+    assert nothing.problem == "all 40 trials have the same params: nothing can be told apart"
+
+
+def test_too_few_trials_and_equal_scores() -> None:
+    for found in importances(SPACE, TRIALS[:9]):
+        assert "needs 10 trials with a score, and there are 9" in found.problem
+    for found in importances(SPACE, []):
+        assert "there are 0" in found.problem
+    same = [dataclasses.replace(one, score=1.0) for one in TRIALS[:20]]
+    for found in importances(SPACE, same):
+        assert found.problem == "all 20 trials have the same score: nothing can matter"
+
+
+def test_of_very_many_trials_some_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importance, "_MAX_TRIALS", 100)
+    [found] = importances(SPACE, TRIALS, methods=[PED_ANOVA])
+    assert found.num_trials == 100 and found.ranking()[0] == "much"
+
+
+def test_unknown_names() -> None:
+    with pytest.raises(UsageError, match="no importance method 'fanova'"):
+        importances(SPACE, TRIALS, methods=["fanova"])
+    with pytest.raises(UsageError, match="score or cost, got 'time'"):
+        importances(SPACE, TRIALS, target="time")  # type: ignore[arg-type]

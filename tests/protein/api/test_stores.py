@@ -1,0 +1,78 @@
+"""A store that was made for work that is refused goes again; any other stays."""
+
+import contextlib
+from pathlib import Path
+
+import pytest
+from commands import Run
+from full_disk import largest_file
+from store_samples import complete, new_sweep, start
+
+from protein import storage
+from protein.api import moving, stores
+from protein.errors import StoreError, UsageError
+
+
+def test_a_refused_import_leaves_no_store(filled: Path, run: Run) -> None:
+    run("export pong -o whole.jsonl")
+    (filled / "cut.jsonl").write_bytes((filled / "whole.jsonl").read_bytes()[:3000])
+    assert run.error("import cut.jsonl --store made/deep/new.db") == "cut.jsonl is cut; export again"
+    assert not (filled / "made").exists()
+    (filled / "folder").mkdir()
+    assert "is cut" in run.error("import cut.jsonl --store folder/new.db")
+    assert list((filled / "folder").iterdir()) == []
+    run("import whole.jsonl --store folder/new.db")
+    assert "is cut" in run.error("import cut.jsonl --name other --store folder/new.db")
+    assert "pong" in run("status --store folder/new.db")  # a store that was there stays
+
+
+def test_a_move_that_is_interrupted_leaves_no_store(tmp_path: Path) -> None:
+    source = f"{tmp_path}/a.db"
+    with stores.opened(source, create=True) as store:
+        store.finish_trial(start(store, new_sweep(store)), complete())
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        moving.move(source, f"{tmp_path}/new/b.db", interrupt)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_store_that_cannot_be_made_whole_leaves_nothing(tmp_path: Path) -> None:
+    with largest_file(20_000), pytest.raises(StoreError), stores.opened(f"{tmp_path}/new/a.db", create=True):
+        pytest.fail("the schema takes more")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_store_stays_once_it_holds_a_sweep(tmp_path: Path) -> None:
+    url = f"{tmp_path}/a.db"
+    with pytest.raises(UsageError, match="refused"), stores.opened(url, create=True) as store:
+        new_sweep(store)
+        raise UsageError("refused")
+    with stores.opened(url) as store:
+        assert len(store.list_sweeps()) == 1
+
+
+def test_a_new_store_stays_where_another_process_has_it_open(tmp_path: Path) -> None:
+    url = f"{tmp_path}/a.db"
+    with contextlib.ExitStack() as stack:
+        with pytest.raises(UsageError, match="refused"), stores.opened(url, create=True):
+            other = storage.open_store(url)
+            stack.callback(other.close)
+            other.list_sweeps()
+            raise UsageError("refused")
+        new_sweep(other)
+        with stores.opened(url) as store:
+            assert len(store.list_sweeps()) == 1
+
+
+@pytest.mark.parametrize("name", ["mine", ".mine", "v1.2.db"])
+def test_a_store_of_any_name_has_room_for_files_beside_it(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    with stores.opened(str(path), create=True) as store:
+        new_sweep(store)
+    folder = stores.artifact_directory(str(path), "s")
+    folder.mkdir(parents=True)
+    assert folder.is_relative_to(tmp_path)
+    assert folder.parent != tmp_path

@@ -1,0 +1,102 @@
+"""`protein doctor`, and the machines that it measures."""
+
+import os
+import re
+import tomllib
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from commands import Run
+
+from protein.api import stores
+from protein.cli import doctor, main
+from protein.run import speed
+from protein.types import Machine
+
+
+def test_doctor_finds_this_machine_in_order(folder: Path, run: Run) -> None:
+    checks = {check["name"]: check["state"] for check in run.json("doctor --json")}
+    assert {
+        "python",
+        "package",
+        "torch",
+        "device",
+        "envs",
+        "gym",
+        "threads",
+        "memory",
+        "compiler",
+        "trackers",
+        "machine",
+        "store",
+        "disk",
+    } == set(checks)
+    assert "broken" not in checks.values()
+    assert list(folder.iterdir()) == []  # what it tried, it took away
+
+
+@pytest.mark.slow
+def test_doctor_calibrates_this_machine_and_lists_it(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed, "CALIBRATION_SECONDS", 0.01)  # two rounds
+    lines = [line for line in run("doctor --calibrate --workers 2 --device cpu").splitlines() if "speed " in line]
+    assert len(lines) == 1
+    assert "1 threads a trial, cpu: the reference machine (" in lines[0]
+    assert lines[0].endswith(", this machine")
+    checks = [check for check in run.json("doctor --json --device cpu --workers 999") if check["name"] == "speed"]
+    assert len(checks) == 1, "999 workers have one thread each, as two have on this machine, or it is another one"
+    assert run.error("doctor --workers 0") == "--workers 0 is below the limit of 1; use 1 or more"
+
+
+@pytest.mark.slow
+def test_a_sweep_beside_a_known_machine_is_in_its_seconds(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speed, "CALIBRATION_SECONDS", 0.01)
+    facts = speed.machine_facts(threads=1, device="cpu") | {"host": "a machine a thousand times as fast"}
+    with stores.opened(None, create=True) as store:
+        store.add_machine(Machine(name="fast", facts=facts, calibration_seconds=1e-3, measured_at=datetime.now(UTC)))
+    words = "sweep --env pong --max-trials 1 --train.total-timesteps 20000 --train.device cpu --train.threads 1"
+    text = run(words + " --max-cost 10m")
+    assert "measuring how fast this machine trains, once, about 0 s, so that costs of several machines can be" in text
+    (factor,) = re.findall(r"this machine is (\d\.\d\d) times as fast as the reference machine", text)
+    assert 0.0 <= float(factor) < 0.1
+    (trial,) = run.json("show pong --json")["trials"]
+    assert trial["cost_seconds"] < 0.1 * trial["timings"]["startup"] + 1.0
+
+
+def test_doctor_and_the_package_ask_for_the_same_versions() -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    [torch] = (line for line in project["dependencies"] if line.startswith("torch"))
+    [gymnasium] = project["optional-dependencies"]["gymnasium"]
+    assert torch == f"torch>={doctor.least_version('torch')}"
+    assert gymnasium == f"gymnasium>={doctor.least_version('gymnasium')}"
+    assert project["requires-python"] == f">={doctor.least_version('python')}"
+    assert doctor.least_version("no-such-package") == ""
+
+
+def test_doctor_finds_a_torch_that_is_too_old(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("torch.__version__", "2.1.0+cpu")
+    assert main(["doctor"]) == 1
+    least = doctor.least_version("torch")
+    assert re.search(
+        rf"^broken torch +2\.1\.0\+cpu; {least} or newer is needed$", capsys.readouterr().out, re.MULTILINE
+    )
+
+
+def test_doctor_finds_a_broken_store(folder: Path, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "text.db").write_text("not a database" * 100)
+    assert main(["doctor", "--store", "text.db"]) == 1
+    assert re.search(r"^broken store +.*text.db is not a SQLite database", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_doctor_notes_a_store_in_which_no_sweep_can_run(
+    filled: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and real(path, mode))
+    [check] = [check for check in run.json("doctor --json") if check["name"] == "store"]
+    assert check["state"] == "note"
+    assert "1 sweep; it can only be read here: to sweep, get permission to write it" in check["detail"]

@@ -1,0 +1,164 @@
+"""Files of trials that are kept under a URL, and slots that work there: on fsspec's own file systems."""
+
+import dataclasses
+import functools
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from patience import PATIENCE_SECONDS
+
+from protein.errors import UsageError
+from protein.ports import Finished, Job
+from protein.run.copies import Copier, Copies, mirror
+from protein.run.slot import Slot, SlotSettings, facts, put_probe, remove_probe
+from protein.run.trainer import LocalBackend
+from protein.types import CONTINUABLE, Trial, TrialEnd
+
+
+@pytest.fixture(params=["memory", "file"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    yield f"memory://{tmp_path.name}/runs" if request.param == "memory" else f"file://{tmp_path}/far away"
+    fsspec.filesystem("memory").store.clear()
+
+
+def files(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_folder_comes_back_as_it_was(url: str, tmp_path: Path) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
+    copier = Copier(Copies(url), there, "0003")
+    (there / "checkpoint" / "inner").mkdir(parents=True)
+    for name in ("log", "checkpoint/a b", "checkpoint/inner/c"):
+        (there / name).write_text(name)
+    (there / "link").symlink_to("/etc/passwd")
+    assert copier.finish() == ""
+    assert mirror(Copies(url), "0003", here) == ""
+    assert files(here) == {name: name for name in ("log", "checkpoint/a b", "checkpoint/inner/c")}
+    Copies(url).remove("0003")
+    assert not Copies(url).has("0003/log")
+    assert mirror(Copies(url), "0003", tmp_path / "nothing") == ""
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_files_are_copied_while_the_trial_runs_and_again_when_they_change(url: str, tmp_path: Path) -> None:
+    copier = Copier(Copies(url), tmp_path / "trial", "0000", every_seconds=0.02)
+    (tmp_path / "trial").mkdir()
+    for text in ("first", "second, longer"):
+        (tmp_path / "trial" / "checkpoint").write_text(text)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while files(tmp_path / "seen").get("checkpoint") != text:
+            assert time.monotonic() < deadline, "the file was not copied"
+            time.sleep(0.02)
+            mirror(Copies(url), "0000", tmp_path / "seen")
+    assert copier.finish() == ""
+
+
+def test_what_cannot_be_copied_is_said_and_the_rest_is_copied(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, put = Copies(url), Copies.put
+
+    def refuse(self: Copies, file: Path, name: str) -> None:
+        if file.name == "b":
+            raise PermissionError("no\nway")
+        put(self, file, name)
+
+    monkeypatch.setattr(Copies, "put", refuse)
+    (tmp_path / "trial").mkdir()
+    copier = Copier(store, tmp_path / "trial", "0000")
+    for name in "abc":
+        (tmp_path / "trial" / name).write_text(name)
+    assert copier.finish() == "b could not be copied: no way"
+    assert [store.has(f"0000/{name}") for name in "abc"] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("nosuch://bucket", "artifacts cannot be kept at nosuch://bucket: Protocol not known"),
+        ("nosuch://me:secret@bucket/x", "artifacts cannot be kept at nosuch://bucket/x"),
+    ],
+)
+def test_an_url_of_no_known_kind_is_one_clear_line(url: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as raised:
+        Copies(url)
+    assert "secret" not in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_the_probe_is_seen_through_the_url_and_removed(url: str, tmp_path: Path) -> None:
+    settings = SlotSettings(make_backend=LocalBackend, artifacts=tmp_path, probe="x", artifacts_url=url)
+    assert not facts(settings).shares_artifacts
+    name = put_probe(tmp_path, url)
+    assert facts(dataclasses.replace(settings, probe=name)).shares_artifacts
+    remove_probe(tmp_path, name, url)
+    assert not facts(dataclasses.replace(settings, probe=name)).shares_artifacts
+    assert not (tmp_path / name).exists()
+
+
+def job(folder: Path, number: int, **changes: Any) -> Job:
+    trial = Trial(id=number, sweep_id=1, number=number, params={}, seed=0, owner="test")
+    config: Any = {"train": {"behaviour": "kept"}, "seed": 0, "max_seconds": None}
+    made = Job(trial=trial, config=config, directory=folder / f"{number:04d}", max_seconds=None, max_memory_bytes=None)
+    return dataclasses.replace(made, **changes)
+
+
+def end_of(slot: Slot) -> Finished:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        for event in slot.poll(0.2):
+            if isinstance(event, Finished):
+                return event
+    raise AssertionError("the trial has never ended")
+
+
+def test_a_slot_works_in_a_folder_of_its_node_and_reports_the_controllers_paths(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its score counts the trials of its run; the controller's folder is one that the node does not have."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", None)
+    controllers = tmp_path / "controller" / "runs"
+    make = functools.partial(LocalBackend, entry="trial:main", preload=())
+    slot = Slot(
+        SlotSettings(
+            make_backend=make, artifacts=controllers, probe="", artifacts_url=url, working_directory=str(Path.cwd())
+        )
+    )
+    slot.start(job(controllers, 0))
+    first = end_of(slot)
+    assert first.outcome.end is TrialEnd.COMPLETE
+    kept = next(Path(one.path) for one in first.artifacts if one.kind == CONTINUABLE)
+    assert kept == controllers / "0000" / "state"
+    assert not controllers.exists()
+    slot.start(job(controllers, 1, continues=kept))
+    second = end_of(slot)
+    assert second.outcome.score == 2.0, "what the first one has left was fetched"
+    assert mirror(Copies(url), "0001", controllers / "0001") == ""
+    assert all(Path(one.path).is_file() for one in second.artifacts)
+    slot.close()
+    assert list((tmp_path / "scratch").glob("protein-trials-*")) == []
+
+
+def test_a_trial_that_begins_finds_nothing_of_an_earlier_sweep(url: str, tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    copier = Copier(Copies(url), tmp_path / "old", "0000")
+    (tmp_path / "old" / "state").write_text("x")
+    copier.finish()
+    make = functools.partial(LocalBackend, entry="trial:main", preload=())
+    slot = Slot(
+        SlotSettings(
+            make_backend=make, artifacts=tmp_path, probe="", artifacts_url=url, working_directory=str(Path.cwd())
+        )
+    )
+    begins = job(tmp_path, 0)
+    slot.start(dataclasses.replace(begins, config={**begins.config, "train": {}}))
+    end_of(slot)
+    slot.close()
+    assert not Copies(url).has("0000/state")
+    assert Copies(url).has("0000/checkpoint")

@@ -1,0 +1,47 @@
+"""What a slot gives its trials of the node; how it copies their files: `tests/protein/run/test_copies.py`."""
+
+import dataclasses
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protein.ports import Job
+from protein.run.slot import Calibrating, Slot, SlotSettings
+from protein.types import Machine, Trial
+
+
+class Recorder:
+    """A backend that keeps the jobs it is given."""
+
+    def __init__(self) -> None:
+        self.jobs: list[Job] = []
+
+    def start(self, job: Job) -> None:
+        self.jobs.append(job)
+
+
+@pytest.mark.parametrize(("variable", "gpus"), [("2,3", ("2", "3")), (None, ())])
+def test_a_trial_gets_the_gpus_of_its_slot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str | None, gpus: tuple[str, ...]
+) -> None:
+    """Where Slurm gives GPUs without the variable, as those of AMD, the trial's is left unset: empty hides them all."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+    recorder: Any = Recorder()
+    slot = Slot(SlotSettings(make_backend=lambda: recorder, artifacts=tmp_path, probe="", gpus_per_trial=2))
+    trial = Trial(id=1, sweep_id=1, number=0, params={}, seed=0, owner="test")
+    slot.start(Job(trial=trial, config={}, directory=tmp_path, max_seconds=None, max_memory_bytes=None))
+    assert recorder.jobs[0].resources.gpus == gpus
+
+
+def test_nodes_that_are_told_later_know_the_machines_that_were_measured_before(tmp_path: Path) -> None:
+    recorder: Any = Recorder()
+    calibrating = Calibrating(threads=1, device="cpu", known=())
+    settings = SlotSettings(make_backend=lambda: recorder, artifacts=tmp_path, probe="", calibrating=calibrating)
+    one, two = (Machine(name=name, facts={}, calibration_seconds=1.0, measured_at=datetime.now(UTC)) for name in "ab")
+    later = settings.knowing(one).knowing(two).knowing(one)
+    assert later.calibrating is not None and later.calibrating.known == (one, two)
+    assert dataclasses.replace(settings, calibrating=None).knowing(one).calibrating is None

@@ -1,0 +1,265 @@
+"""Trials in jobs of a real Slurm of one node, which the tests start. Without Slurm they are skipped."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from patience import PATIENCE_SECONDS, wait_until
+from slurm_jobs import job, slurm_backends, wait_for_slots  # noqa: F401 (a fixture)
+
+from protein.errors import UsageError
+from protein.ports import Finished, TrialProgress
+from protein.run import lease, slurm, slurm_commands, slurm_left_behind
+from protein.run.slurm import SlurmBackend
+from protein.types import TrialEnd
+
+
+def wait(backend: SlurmBackend, count: int = 1) -> dict[int, Finished]:
+    finished: dict[int, Finished] = {}
+    until = time.monotonic() + PATIENCE_SECONDS
+    while len(finished) < count:
+        assert time.monotonic() < until, "a trial has never ended"
+        finished |= {event.trial.number: event for event in backend.poll(0.2) if isinstance(event, Finished)}
+    return finished
+
+
+def wait_for_a_report(backend: SlurmBackend) -> None:
+    until = time.monotonic() + PATIENCE_SECONDS
+    while not any(isinstance(event, TrialProgress) and event.measurements for event in backend.poll(0.2)):
+        assert time.monotonic() < until, "the trial has never reported"
+
+
+def test_one_job_serves_many_trials(start: Callable[..., SlurmBackend], tmp_path: Path) -> None:
+    notes: list[str] = []
+    backend = start(note=notes.append)
+    wait_for_slots(backend)
+    for number in range(3):
+        backend.start(job(tmp_path, number))
+        outcome = wait(backend)[number].outcome
+        assert (outcome.end, outcome.score, outcome.cost_seconds) == (TrialEnd.COMPLETE, 2.0, 0.3)
+    assert len([line for line in notes if "a worker has started" in line]) == 1
+    backend.start(job(tmp_path, 3, behaviour="polite"))
+    wait_for_a_report(backend)
+    backend.stop(job(tmp_path, 3).trial, TrialEnd.STOPPED_EARLY, "stopped early: low")
+    outcome = wait(backend)[3].outcome
+    assert (outcome.end, outcome.reason) == (TrialEnd.STOPPED_EARLY, "stopped early: low")
+
+
+def test_a_job_that_slurm_is_about_to_end_gives_its_trial_back(
+    start: Callable[..., SlurmBackend], tmp_path: Path
+) -> None:
+    backend = start()
+    wait_for_slots(backend)
+    backend.start(job(tmp_path, behaviour="polite"))
+    wait_for_a_report(backend)
+    number = backend._workers[0].number
+    subprocess.run(["scancel", "--batch", "--signal=USR1", number], check=True)
+    outcome = wait(backend)[0].outcome
+    assert outcome.end is TrialEnd.INTERRUPTED
+    assert outcome.reason == "preempted: its Slurm job ends (Slurm sent SIGUSR1)"
+    assert (outcome.cost_seconds, outcome.steps) == (0.25, 2), "what it has spent counts"
+    wait_for_slots(backend)
+    assert backend._workers[-1].number != number, "another job took its place"
+
+
+def test_a_cancelled_job_gives_its_trial_back(start: Callable[..., SlurmBackend], tmp_path: Path) -> None:
+    backend = start()
+    wait_for_slots(backend)
+    backend.start(job(tmp_path, behaviour="polite"))
+    wait_for_a_report(backend)
+    subprocess.run(["scancel", backend._workers[0].number], check=True)
+    outcome = wait(backend)[0].outcome
+    assert outcome.end is TrialEnd.INTERRUPTED
+    assert outcome.reason.startswith("preempted: ")
+
+
+def test_a_worker_that_dies_without_a_word_loses_nothing_but_its_trial(
+    start: Callable[..., SlurmBackend], tmp_path: Path
+) -> None:
+    backend = start()
+    wait_for_slots(backend)
+    backend.start(job(tmp_path, behaviour="hang"))
+    wait_for_a_report(backend)
+    worker = next(
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if str(backend._workers[0].folder) in (process.info["cmdline"] or []) and "-m" in process.info["cmdline"]
+    )
+    worker.send_signal(signal.SIGKILL)
+    outcome = wait(backend)[0].outcome
+    assert outcome.end is TrialEnd.INTERRUPTED
+    assert outcome.reason.startswith("preempted: Slurm job ") and "ended (" in outcome.reason
+    assert (outcome.cost_seconds, outcome.steps) == (0.1, 1)
+    wait_for_slots(backend)
+    backend.start(job(tmp_path, 1))
+    assert wait(backend)[1].outcome.end is TrialEnd.COMPLETE
+
+
+def test_a_job_that_cannot_start_a_trial_gets_no_other(start: Callable[..., SlurmBackend], tmp_path: Path) -> None:
+    """It would give trial after trial back at once, until each has spent its attempts."""
+    backend = start()
+    wait_for_slots(backend)
+    first = backend._workers[0].number
+    (tmp_path / "0000" / "config.json").mkdir(parents=True)
+    (tmp_path / "0000" / "config.json" / "in the way").touch()
+    backend.start(job(tmp_path))
+    outcome = wait(backend)[0].outcome
+    assert outcome.end is TrialEnd.INTERRUPTED
+    assert outcome.reason.startswith("preempted: its Slurm job cannot start it: ")
+    assert backend.num_slots() == 0
+    wait_for_slots(backend)
+    assert backend._workers[-1].number != first
+
+
+def test_no_trial_starts_that_cannot_end_in_time(start: Callable[..., SlurmBackend], tmp_path: Path) -> None:
+    """The first trial goes to a fresh job whatever its cap; the second one is too long for the rest of it."""
+    notes: list[str] = []
+    backend = start(options=["--time=3"], note=notes.append)
+    wait_for_slots(backend)
+    first = backend._workers[0].number
+    backend.start(job(tmp_path, 0, max_seconds=3600.0))
+    assert wait(backend)[0].outcome.end is TrialEnd.COMPLETE
+    backend.start(job(tmp_path, 1, max_seconds=10.0))
+    assert wait(backend)[1].outcome.end is TrialEnd.COMPLETE
+    assert backend._workers[0].number == first
+    backend.start(job(tmp_path, 2, max_seconds=3600.0))
+    assert wait(backend)[2].outcome.end is TrialEnd.COMPLETE
+    assert f"Slurm job {first} has too little time left for another trial: a new one is submitted" in notes
+    assert backend._workers[-1].number != first
+
+
+def test_jobs_of_a_killed_controller_end_before_others_are_submitted(
+    start: Callable[..., SlurmBackend], tmp_path: Path
+) -> None:
+    """They would run the same trials in the same folders for two minutes more."""
+    killed = start()
+    wait_for_slots(killed)
+    killed.start(job(tmp_path, behaviour="hang"))
+    wait_for_a_report(killed)
+    with subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE) as process:
+        name = lease.owner_of(process.pid)
+    (killed._folder / slurm_left_behind.OWNER).write_text(name)
+    notes: list[str] = []
+    wait_for_slots(start(note=notes.append))
+    number = killed._workers[0].number
+    assert f"Slurm jobs that this sweep left when it was killed are cancelled: {number}" in notes
+    assert not killed._folder.exists()
+    wait_until(lambda: number not in subprocess.check_output(["squeue", "-h", "-o", "%i"], text=True).split())
+
+
+def test_close_ends_the_jobs_and_leaves_no_files(start: Callable[..., SlurmBackend], tmp_path: Path) -> None:
+    backend = start(workers=2)
+    wait_for_slots(backend, 2)
+    backend.close()
+    backend.close()
+    until = time.monotonic() + PATIENCE_SECONDS
+    while subprocess.run(["squeue", "-h"], capture_output=True, text=True, check=True).stdout.strip():
+        assert time.monotonic() < until, "a job lives on"
+        time.sleep(0.2)
+    assert not list(tmp_path.glob(".slurm-*"))
+
+
+def test_options_that_slurm_refuses_are_an_error_at_once(start: Callable[..., SlurmBackend], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"sbatch refused: .*nowhere.*; see --slurm-options"):
+        start(options=["--partition=nowhere"])
+    assert not list(tmp_path.glob(".slurm-*"))
+
+
+def test_jobs_that_cannot_run_protein_end_the_sweep_with_their_last_words(
+    start: Callable[..., SlurmBackend], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/python")
+    backend = start()
+    until = time.monotonic() + PATIENCE_SECONDS
+    with pytest.raises(UsageError, match=r"3 Slurm jobs in a row ended .* before they were ready: .*/no/python"):
+        while time.monotonic() < until:
+            backend.poll(0.2)
+
+
+def test_a_job_that_slurm_refuses_for_a_while_ends_no_trial_of_another_job(
+    start: Callable[..., SlurmBackend], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is too busy, or counts jobs that are about to end."""
+    notes: list[str] = []
+    backend = start(workers=2, note=notes.append)
+    wait_for_slots(backend, 2)
+    backend.start(job(tmp_path, behaviour="polite"))
+    wait_for_a_report(backend)
+    submit, refusals = slurm_commands.submit, ["Socket timed out", "Socket timed out", "too many jobs"]
+
+    def busy(*words: str) -> str:
+        if refusals:
+            raise UsageError(f"sbatch refused: {refusals.pop(0)}")
+        return submit(*words)
+
+    monkeypatch.setattr(slurm_commands, "submit", busy)
+    monkeypatch.setattr(slurm, "RESUBMIT_SECONDS", 0.5)
+    subprocess.run(["scancel", next(worker.number for worker in backend._workers if worker.trial is None)], check=True)
+    wait_until(lambda: backend.num_slots() == 1)
+    wait_until(lambda: backend.num_slots() == 2 and not refusals)
+    again = "a Slurm job was not submitted, which is tried again every 0 s: sbatch refused:"
+    assert [line for line in notes if "submitted" in line] == [f"{again} Socket timed out", f"{again} too many jobs"]
+    backend.stop(job(tmp_path).trial, TrialEnd.STOPPED_EARLY, "stopped early: low")
+    assert wait(backend)[0].outcome.end is TrialEnd.STOPPED_EARLY
+
+
+def test_jobs_that_end_before_they_are_ready_end_no_trial_of_another_job(
+    start: Callable[..., SlurmBackend], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A person cancels what waits in the queue, or one node is broken."""
+    notes: list[str] = []
+    backend = start(workers=2, note=notes.append)
+    wait_for_slots(backend, 2)
+    backend.start(job(tmp_path, behaviour="polite"))
+    wait_for_a_report(backend)
+    monkeypatch.setattr(slurm, "LOOK_SECONDS", 0.5)
+    monkeypatch.setattr(slurm, "RESUBMIT_SECONDS", 0.5)
+    monkeypatch.setattr(sys, "executable", "/no/python")
+    subprocess.run(["scancel", next(worker.number for worker in backend._workers if worker.trial is None)], check=True)
+    until = time.monotonic() + PATIENCE_SECONDS
+    while sum("before it was ready: " in line for line in notes) <= slurm.MAX_LOST_JOBS:
+        assert time.monotonic() < until and not any(isinstance(event, Finished) for event in backend.poll(0.2))
+    backend.stop(job(tmp_path).trial, TrialEnd.STOPPED_EARLY, "stopped early: low")
+    assert wait(backend)[0].outcome.end is TrialEnd.STOPPED_EARLY
+
+
+def test_jobs_that_are_too_short_for_any_trial_end_the_sweep(
+    start: Callable[..., SlurmBackend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm, "LOOK_SECONDS", 0.5)
+    backend = start(options=["--time=1"])
+    until = time.monotonic() + PATIENCE_SECONDS
+    with pytest.raises(UsageError, match=r"3 Slurm jobs in a row had too little time .* give more, as in --slurm-opt"):
+        while time.monotonic() < until:
+            backend.poll(0.2)
+
+
+def test_what_jobs_wait_for_is_said_once(start: Callable[..., SlurmBackend], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(slurm, "TELL_SECONDS", 0.2)
+    notes: list[str] = []
+    backend = start(options=["--begin=now+1hour"], note=notes.append)
+    wait_until(lambda: backend.num_slots() or notes)
+    for _ in range(10):
+        backend.poll(0.2)
+    assert notes == ["no Slurm job has started yet; the reason that squeue gives: BeginTime"]
+
+
+@pytest.mark.slow
+def test_the_example_runs_a_sweep_whose_controller_is_a_job(slurm: None, tmp_path: Path) -> None:
+    example = Path(__file__).parents[3] / "examples" / "slurm_sweep.sh"
+    page = Path(__file__).parents[3] / "docs" / "many-machines.md"
+    assert example.read_text() in page.read_text(), "the page shows what is run here"
+    words = ["--max-trials", "2", "--train.total-timesteps", "20000", "--calibrate", "False", "--method", "random"]
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "WORKERS": "1"}
+    command = ["sbatch", "--wait", str(example), *words]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, timeout=4 * PATIENCE_SECONDS)
+    log = (tmp_path / "cartpole-sweep.log").read_text()
+    assert "trial 0: score" in log and "trial 1: score" in log
+    assert not list((tmp_path / "runs" / "cartpole").glob(".slurm-*"))

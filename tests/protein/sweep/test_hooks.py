@@ -1,0 +1,122 @@
+"""Commands of the user's, called when a sweep ends or is in trouble, and not when another process has the sweep."""
+
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import small_sweep
+from sweep_control import found, opened, teller, told
+
+from protein.errors import UsageError
+from protein.run.lease import current_owner, owner_of
+from protein.sweep import hooks
+from protein.types import Suggestion, SuggestionKind, TrialState
+
+
+def test_a_command_is_called_at_the_end_with_the_facts(tmp_path: Path) -> None:
+    status = small_sweep.sweep(
+        tmp_path,
+        budget_seconds=None,
+        max_trials=2,
+        on_finish=teller(tmp_path),
+        on_trouble="false",
+        store="postgresql://host/db",
+    )
+    best = max(status.trials, key=lambda trial: trial.score or 0.0)
+    [facts] = told(tmp_path)
+    spent = sum(trial.cost_seconds for trial in status.trials)
+    assert facts == {
+        "PROTEIN_SWEEP": "s",
+        "PROTEIN_REASON": status.ended,
+        "PROTEIN_BEST_SCORE": repr(best.score),
+        "PROTEIN_BEST_TRIAL": str(best.number),
+        "PROTEIN_TRIALS": "2",
+        "PROTEIN_SPENT_SECONDS": f"{spent:.3f}",
+        "PROTEIN_STORE": "postgresql://host/db",
+    }
+
+
+def test_trouble_calls_the_other_command_and_a_stop_by_hand_none(tmp_path: Path) -> None:
+    commands: dict[str, Any] = {"on_finish": "false", "on_trouble": teller(tmp_path)}
+    listener = small_sweep.Lines()
+    spec = small_sweep.sweep_spec(behaviour="diverge")
+    status = small_sweep.sweep(tmp_path, spec=spec, budget_seconds=None, listener=listener, **commands)
+    assert status.trouble and [facts["PROTEIN_REASON"] for facts in told(tmp_path)] == [status.ended]
+    assert listener.lines == []
+
+    stop = threading.Event()
+    stop.set()
+    small_sweep.sweep(tmp_path, spec=spec, budget_seconds=None, stop=stop, listener=listener, **commands)
+    assert len(told(tmp_path)) == 1 and listener.lines == []
+    assert found(tmp_path)[0].ended == "interrupted"
+
+
+def test_an_error_is_trouble_and_is_stored(tmp_path: Path) -> None:
+    spec = small_sweep.sweep_spec(behaviour="full disk")
+    with pytest.raises(UsageError):
+        small_sweep.sweep(tmp_path, spec=spec, on_trouble=teller(tmp_path))
+    sweep, _ = found(tmp_path)
+    assert sweep.ended.startswith("error: trial 0 failed, disk: no space is left")
+    assert told(tmp_path)[0]["PROTEIN_REASON"] == sweep.ended
+
+
+def test_a_sweep_that_is_refused_beside_another_changes_nothing_and_calls_nothing(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    record = small_sweep.find_or_create(store, small_sweep.sweep_spec())
+    store.set_ended(record.id, "before")
+    suggestion = Suggestion(params={"train.score": 0.5, "train.cost": 0.5}, kind=SuggestionKind.RANDOM, origin="test")
+    provenance = record.spec.provenance
+    store.start_trial(
+        record.id,
+        suggestion,
+        seed=0,
+        owner=current_owner(),
+        lease_seconds=60.0,
+        suggest_seconds=0.0,
+        provenance=provenance,
+    )
+    store.close()
+    with pytest.raises(UsageError, match="is being run by process"):
+        small_sweep.sweep(tmp_path, on_trouble=teller(tmp_path), on_finish=teller(tmp_path))
+    assert found(tmp_path)[0].ended == "before" and told(tmp_path) == []
+
+
+def test_a_clock_that_was_set_forward_does_not_take_trials_from_a_living_process(tmp_path: Path) -> None:
+    """The lease has ended by the clock, and the process that holds it lives: our parent."""
+    store = opened(tmp_path)
+    record = small_sweep.find_or_create(store, small_sweep.sweep_spec())
+    parent = psutil.Process().parent()
+    assert parent is not None
+    owner = owner_of(parent.pid)
+    store.start_trial(
+        record.id,
+        Suggestion(params={"train.score": 0.5, "train.cost": 0.5}, kind=SuggestionKind.RANDOM, origin="test"),
+        seed=0,
+        owner=owner,
+        lease_seconds=0.001,
+        suggest_seconds=0.0,
+        provenance=record.spec.provenance,
+    )
+    store.close()
+    with pytest.raises(UsageError, match=f"is being run by process {parent.pid} "):
+        small_sweep.sweep(tmp_path)
+    assert found(tmp_path)[1][0].state is TrialState.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        ("exit 3", "--on-finish failed with code 3: exit 3"),
+        ("echo no such server >&2; false", r"failed with code 1: .* \(no such server\)"),
+        ("sleep 600", "was killed after 0.2 s, its limit: sleep 600"),
+        ("no-such-program", "failed with code 127"),
+    ],
+)
+def test_a_command_that_fails_is_one_line(command: str, line: str) -> None:
+    lines: list[str] = []
+    hooks.call("--on-finish", command, {}, lines.append, seconds=0.2 if "sleep" in command else 30.0)
+    [said] = lines
+    assert re.search(line, said)

@@ -1,0 +1,159 @@
+"""The condition `gain < 0.5 per hour`: how it is read, and a real sweep that it ends and that goes on without it."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import small_sweep
+
+from protein import Float, Integer, Space, Sweep, SweepResult
+from protein.cli import main
+from protein.engine.outlook import Outlook
+from protein.errors import UsageError
+from protein.sweep.stop_when import StopWhen
+from protein.types import Observation, TrialEnd, TrialState
+
+SPACE = Space([Float("x", 0.0, 1.0), Integer("epochs", 1, 20, scale="log")], cost_parameter="epochs")
+
+
+def train(params: dict[str, Any], report: Any) -> float:
+    """A hill, to be minimised; costs a second an epoch, by its own word."""
+    score: float = 100.0 * ((params["x"] - 0.3) ** 2 + 1.0 / params["epochs"])
+    report(params["epochs"], score, cost_seconds=float(params["epochs"]))
+    return score
+
+
+def sweep(folder: Path, stop_when: str | None, *, max_trials: int = 40, direction: Any = "minimize") -> SweepResult:
+    made = Sweep(
+        SPACE,
+        budget=2000.0,
+        max_trial_cost=20.0,
+        max_trials=max_trials,
+        stop_when=stop_when,
+        store=folder / "p.db",
+        name="s",
+        direction=direction,
+        quiet=True,
+    )
+    return made.run(train)
+
+
+@pytest.mark.parametrize(
+    ("text", "gain", "seconds"),
+    [
+        ("gain < 0.5 per hour", 0.5, 3600.0),
+        (" GAIN<1e-3 per Minute ", 1e-3, 60.0),
+        ("gain < 2 per 1h30m", 2.0, 5400.0),
+        ("gain<.5 per second", 0.5, 1.0),
+        ("gain < 7 per day", 7.0, 86400.0),
+    ],
+)
+def test_conditions_are_read_and_written(text: str, gain: float, seconds: float) -> None:
+    condition = StopWhen.parse(text, "--stop-when", method="protein")
+    assert condition == StopWhen(gain=gain, seconds=seconds)
+    assert StopWhen.parse(str(condition), "--stop-when", method="protein") == condition
+
+
+def test_trials_that_all_score_the_same_say_nothing_of_the_gain() -> None:
+    """As those of a task whose short runs earn nothing."""
+    history = [
+        Observation(
+            params={"x": i / 10, "epochs": 1 + i}, state=TrialState.COMPLETE, score=0.0, cost_seconds=1.0 + i, number=i
+        )
+        for i in range(12)
+    ]
+    condition = StopWhen(gain=1e-4, seconds=3600.0, highest=1.0)
+    assert condition.reason(SPACE, history) is None
+    assert dataclasses.replace(condition, highest=0.0).reason(SPACE, history) is not None, "nothing is left to gain"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("gain > 1 per hour", "stop_when 'gain > 1 per hour' is not a condition; write it like 'gain < 0.5 per hour'"),
+        ("", "stop_when '' is not a condition"),
+        (3, "stop_when '3' is not a condition"),
+        ("gain < x per hour", "the gain 'x' is not a number"),
+        ("gain < 0 per hour", "the gain 0 must be above 0 and finite"),
+        ("gain < -1 per hour", "the gain -1 must be above 0 and finite"),
+        ("gain < nan per hour", "the gain nan must be above 0 and finite"),
+        ("gain < 1 per fortnight", "the time 'fortnight' is not a duration; write it like 90s, 15m"),
+        ("gain < 1 per 0s", "the time '0s' must be above 0"),
+    ],
+)
+def test_a_mistake_is_one_line_with_the_remedy(text: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        sweep(tmp_path, text)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_it_holds_below_the_gain_alone() -> None:
+    ahead = Outlook(best_per_second=0.01, front_per_second=0.0, spent_seconds=60.0)
+    assert StopWhen(gain=1.0, seconds=60.0).holds(ahead)
+    assert not StopWhen(gain=0.6, seconds=60.0).holds(ahead)
+    assert not StopWhen(gain=0.5, seconds=60.0).holds(ahead)
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_a_sweep_ends_with_its_reason_and_goes_on_without_the_condition(direction: str, tmp_path: Path) -> None:
+    condition = "gain < 1000 per 10s"  # always, once there is an outlook
+    result = sweep(tmp_path, condition, direction=direction)
+    assert 8 <= len(result.trials) < 20 and not result.interrupted
+    assert result.ended.startswith("the expected gain of ") and "per 10s is below 1000; resume without" in result.ended
+    assert all(trial.state == "complete" for trial in result.trials)
+    again = sweep(tmp_path, condition, direction=direction)
+    assert len(again.trials) == len(result.trials) and again.ended == result.ended
+    further = sweep(tmp_path, None, direction=direction, max_trials=len(result.trials) + 2)
+    assert len(further.trials) == len(result.trials) + 2 and "limit" in further.ended
+
+
+def test_it_is_asked_once_after_each_finished_trial_and_running_trials_may_finish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def outlook(space: Space, history: Sequence[Observation], highest: float) -> Outlook:
+        asked.append(len(history))
+        return Outlook(best_per_second=0.0 if len(history) >= 4 else 1.0, front_per_second=0.0, spent_seconds=1.0)
+
+    monkeypatch.setattr("protein.sweep.stop_when.outlook", outlook)
+    status = small_sweep.sweep(
+        tmp_path,
+        budget_seconds=60.0,
+        workers=2,
+        stop_when=StopWhen(gain=0.5, seconds=1.0),
+        spec=small_sweep.sweep_spec(),
+    )
+    assert asked == sorted(set(asked)) and asked[0] == 0 and asked[-1] >= 4
+    assert status.ended.startswith("the expected gain of 0 per 1s is below 0.5; ")
+    assert {trial.end for trial in status.trials} == {TrialEnd.COMPLETE}
+    assert 4 <= len(status.trials) <= 6
+
+
+def test_models_that_fail_let_the_sweep_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def outlook(space: Space, history: Sequence[Observation], highest: float) -> Outlook:
+        raise ArithmeticError("the outlook is not finite")
+
+    monkeypatch.setattr("protein.sweep.stop_when.outlook", outlook)
+    assert StopWhen(gain=1.0, seconds=60.0).reason(SPACE, []) is None
+
+
+def test_a_low_gain_lets_the_sweep_go_on_and_hindsight_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = sweep(tmp_path, "gain < 1e-9 per day", max_trials=16)
+    assert len(result.trials) == 16 and result.ended == "the limit of 16 trials is reached"
+    assert main(["show", "s", "--calibration", "--store", str(tmp_path / "p.db")]) == 0
+    assert "earlier outlooks" in capsys.readouterr().out
+    assert main(["show", "s", "--calibration", "--json", "--store", str(tmp_path / "p.db")]) == 0
+    looks = json.loads(capsys.readouterr().out)["outlook"]
+    assert looks and all(look["came"] >= 0.0 for look in looks)  # lower scores are better, and gains above 0
+
+
+def test_another_method_has_no_outlook() -> None:
+    with pytest.raises(UsageError, match="needs method 'protein', and the method is 'random'; drop one of the two"):
+        Sweep(SPACE, budget=10.0, method="random", stop_when="gain < 1 per hour")

@@ -1,0 +1,40 @@
+"""The field for a filter, in a real browser: names are offered while somebody types."""
+
+from browser import View
+from playwright.sync_api import Route, expect
+
+
+def test_names_are_completed_while_typing(view: View) -> None:
+    view.allow("status of 400")  # of what is not finished
+    view.open("table?sweep=loss")
+    view.page.get_by_label("Filter trials").press_sequentially("optim")
+    expect(view.page.get_by_role("option", name="optimizer")).to_be_visible()
+    view.page.keyboard.press("ArrowDown")
+    view.page.keyboard.press("Enter")
+    expect(view.page.get_by_label("Filter trials")).to_have_value("optimizer")
+    view.page.keyboard.type(" == sgd")
+    expect(view.page.get_by_text("13 of 40 trials")).to_be_visible()
+
+
+def test_names_are_offered_to_those_who_typed_before_the_columns_were_there(view: View) -> None:
+    view.allow("status of 400")  # of what is not finished
+    held: list[Route] = []
+    holds = True
+
+    def hold(route: Route) -> None:  # to the end of the test: a request may be lost where its route is taken away
+        if holds:
+            held.append(route)
+        else:
+            route.continue_()
+
+    view.page.route("**/api/table?*", hold)
+    view.open("table?sweep=loss")
+    view.page.get_by_label("Filter trials").press_sequentially("optim")
+    view.page.wait_for_url("**filter=optim**")  # the page itself knows of it, a quarter of a second later
+    expect(view.page.get_by_role("option")).to_have_count(0)
+    holds = False
+    for route in held:
+        route.continue_()
+    expect(view.page.get_by_role("option", name="optimizer")).to_be_visible()
+    expect(view.page.get_by_label("Filter trials")).to_be_focused()
+    view.page.unroute("**/api/table?*")

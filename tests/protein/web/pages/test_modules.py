@@ -1,0 +1,175 @@
+"""The modules that all pages share, in a real browser: numbers read as in the terminal, addresses come back."""
+
+import json
+import math
+from typing import Any
+
+import pytest
+from browser import ODD_NAME, View
+
+from protein.view import text
+
+NUMBERS = [0.0, 1e-9, 3.2e-7, 0.00123, 0.0456, 0.0994, 0.0996, 0.1, 0.5, 1.0, 9.994, 9.996, 12.34, 59.94, 59.96, 60.0]
+NUMBERS += [61.0, 599.5, 3599.4, 3599.6, 3600.0, 7384.0, 86399.0, 86400.0, 1e6, 123456.789, 9999.994, 9999.996, 1e9]
+COUNTS = [0, 1, 950, 999, 1000, 1049, 12_345, 999_499, 999_501, 5_000_000, 123_456_789, 10**10]
+
+
+def call(view: View, module: str, code: str, *given: Any) -> Any:
+    """Returns what an expression over a module `m` gives; `given` are its arguments."""
+    view.page.goto(view.address)
+    source = f"async (given) => {{ const m = await import('/static/lib/{module}.js'); return JSON.stringify({code}); }}"
+    return json.loads(view.page.evaluate(source, list(given)))
+
+
+@pytest.mark.parametrize(
+    ("name", "shown", "values"),
+    [
+        ("seconds", text.seconds, NUMBERS),
+        ("score", text.score, [sign * value for value in NUMBERS for sign in (1, -1)]),
+        ("count", text.count, COUNTS),
+    ],
+)
+def test_numbers_read_as_in_the_terminal(view: View, name: str, shown: Any, values: list[Any]) -> None:
+    found = call(view, "format", f"given[0].map((x) => m.{name}(x))", values)
+    expected = [shown(value) for value in values]
+    same = {a.replace("−", "-"): b for a, b in zip(found, expected, strict=True)}
+    differing = {a: b for a, b in same.items() if a != b and not _equal_number(a, b)}
+    assert not differing
+
+
+def test_a_loss_and_a_difference_read_as_in_the_terminal(view: View) -> None:
+    given = [[amount, of] for amount in (1.9344, 0.01234, 0.25, 12.3456, 0) for of in (1.9, -1.9, 12.3, 0)]
+    expected = [text.score(float(amount), like=float(of)) for amount, of in given]
+    assert call(view, "format", "given[0].map(([amount, of]) => m.difference(amount, of))", given) == expected
+    column = {"key": "metrics.bits_per_byte", "group": "metrics", "kind": "number"}
+    assert call(view, "format", "m.cell(given[0], 1.9344)", column) == "1.934"
+
+
+def _equal_number(one: str, other: str) -> bool:
+    """Whether two texts differ only in how they write the exponent or trailing zeros."""
+    try:
+        return math.isclose(float(one.removesuffix("s")), float(other.removesuffix("s")), rel_tol=1e-12)
+    except ValueError:
+        return False
+
+
+def test_unusual_numbers_are_named(view: View) -> None:
+    given = ["nan", "inf", "-inf", None]
+    for name in ("score", "seconds", "count", "time"):
+        found = call(view, "format", f"given[0].map((x) => m.{name}(x))", given)
+        assert found == (["NaN", "∞", "−∞", "–"] if name != "time" else ["–"] * 4)
+
+
+def test_a_selection_comes_back_from_the_address(view: View) -> None:
+    numbers = {"pong": [1, 2, 3, 7, 9, 10], ODD_NAME: [0], "a:b,c": [5, 100_000]}
+    code = "[m.format(new Map(Object.entries(given[0]).map(([k, v]) => [k, new Set(v)])))]"
+    [written] = call(view, "selection", code, numbers)
+    assert written.startswith("pong:1-3.7.9-10,")
+    code = "Object.fromEntries([...m.parse(given[0])].map(([k, v]) => [k, [...v]]))"
+    assert call(view, "selection", code, written) == numbers
+    for nonsense in ("", ":", "pong", "pong:", "pong:x", "pong:1-99999999", "%:1,,:"):
+        call(view, "selection", code, nonsense)  # raises nothing
+
+
+def test_the_state_comes_back_from_the_address(view: View) -> None:
+    values = [["sweep", ODD_NAME], ["sweep", "ü/?&=#%"], ["filter", 'note == "a & b"'], ["x", "+ %2B"]]
+    code = "[m.format('trial', new URLSearchParams(given[0]), ['a/b', '7'])]"
+    [written] = call(view, "state", code, values)
+    code = "(({page, path, values}) => ({page, path, values: [...values]}))(m.parse(given[0]))"
+    assert call(view, "state", code, written) == {"page": "trial", "path": ["a/b", "7"], "values": values}
+    assert call(view, "state", code, "") == {"page": "table", "path": [], "values": []}
+    assert call(view, "state", code, "#/%E0%A4%A")["page"] == "%E0%A4%A"  # an address that was cut
+
+
+def test_csv_quotes_what_needs_it(view: View) -> None:
+    rows = [["a,b", 'say "x"', "two\nlines", None, 1.5]]
+    assert call(view, "export", "m.csv(['h', 'i', 'j', 'k', 'l'], given[0])", rows) == (
+        'h,i,j,k,l\r\n"a,b","say ""x""","two\nlines",,1.5\r\n'
+    )
+
+
+def test_csv_holds_no_formula(view: View) -> None:
+    cells = ["=1+1", "+a", "-a", "@x", "-1.5", "1e-3", "-inf", -2]
+    found = call(view, "export", "m.csv(['=h'], given[0].map((one) => [one]))", cells)
+    assert found.split("\r\n")[:-1] == ["'=h", "'=1+1", "'+a", "'-a", "'@x", "-1.5", "1e-3", "-inf", "-2"]
+
+
+def test_a_report_answers_from_what_it_carries(view: View) -> None:
+    code = (
+        "await (async () => { const api = new m.EmbeddedApi({'/front?sweep=a&sweep=b': 7});"
+        " const found = await api.get('/front', {sweep: ['a', 'b'], filter: '', x: null});"
+        " const refused = await api.get('/none').catch((error) => error.message);"
+        " return [found, refused]; })()"
+    )
+    found, refused = call(view, "api", code)
+    assert found == 7
+    assert "protein view" in refused
+
+
+def test_slow_answers_are_asked_for_by_one_loop_and_once_more_after_late_wishes(view: View) -> None:
+    code = """await (async () => {
+      const states = ["computing", "ready", "ready", "ready"];
+      const said = [];
+      let open = 0;
+      let most = 0;
+      const api = { async get() {
+        most = Math.max(most, open += 1);
+        await new Promise((resolve) => setTimeout(resolve, 20));
+        open -= 1;
+        return { state: states.shift() };
+      } };
+      const asking = new m.Asking();
+      const { signal } = new AbortController();
+      const ask = () => asking.whenReady("a", api, "/slow", {}, signal, (one) => said.push(one.state));
+      const first = ask();
+      for (let i = 0; i < 5; i++) await ask();
+      await first;
+      await ask();
+      return { said, most, left: states.length };
+    })()"""
+    assert call(view, "slow", code) == {"said": ["computing", "ready", "ready", "ready"], "most": 1, "left": 0}
+
+
+def test_an_axis_of_steps_begins_at_0_at_the_earliest(view: View) -> None:
+    assert call(view, "lines", "m.rangeOf(1, 101, false, true)") == [0, 104]
+    assert call(view, "lines", "m.rangeOf(1, 101, false)") == [-2, 104]
+    assert call(view, "lines", "m.rangeOf(-1, 99, false, true)") == [-4, 102]
+
+
+def test_counts_among_the_metrics_are_whole(view: View) -> None:
+    column = {"key": "metrics.n", "group": "metrics", "kind": "number"}
+    shown = call(view, "format", "given[1].map((x) => m.cell(given[0], x))", column, [256, 21536, 71.9667, 5])
+    assert shown == ["256", "21\u2009536", "71.97", "5.000"]
+
+
+def test_the_legend_of_the_front_has_the_signs_of_the_chart(view: View) -> None:
+    points = {"number": [0, 1], "state": ["complete", "failed"], "score": [1.0, None], "run_seconds": [1.0, 2.0]}
+    points |= {"excluded": [False, False]}
+    sweep = {
+        "name": "s",
+        "direction": "maximize",
+        "front": [0],
+        "left_out": 0,
+        "points": {**points, "excluded": [False] * 2},
+    }
+    code = (
+        "m.frontOption({sweeps: [given[0]], expected: new Map(), layers: new Set(['measured']), theme: {series: []},"
+        " chosen: [], zoom: [], formatter: String}).legend"
+    )
+    signs = {one["name"]: one.get("icon") for one in call(view, "front-chart", code, sweep)["data"]}
+    assert signs == {"trials": "circle", "failed": "path://M-4,-4L4,4M-4,4L4,-4", "measured front": None}
+
+
+def test_a_front_that_begins_at_a_cost_of_0_has_an_axis(view: View) -> None:
+    """Imported runs may have taken less than a second of a clock that counts seconds."""
+    points = {"number": [0, 1], "state": ["complete"] * 2, "score": [1.0, 2.0], "run_seconds": [0.0, 4.0]}
+    sweep = {"name": "s", "direction": "maximize", "front": [0, 1], "left_out": 0}
+    sweep |= {"points": {**points, "excluded": [False] * 2}}
+    front = [{"cost_seconds": 0.0, "score": {"value": 1.0, "low": 0.5, "high": 1.5}, "trials": [0], "measured": [1.0]}]
+    code = (
+        "(({xAxis}) => [xAxis.min, xAxis.max])(m.frontOption({sweeps: [given[0]], layers: new Set(['expected']),"
+        " expected: new Map([['s', {value: {front: given[1]}}]]), theme: {series: []}, chosen: [], zoom: [],"
+        " formatter: String}))"
+    )
+    low, high = call(view, "front-chart", code, sweep, front)
+    assert -4 < low < -3 and 4 < 10**high < 8

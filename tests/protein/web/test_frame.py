@@ -1,0 +1,274 @@
+"""Frames: what the store holds comes back as columns, and updates by cursor equal a frame that is read anew."""
+
+import csv
+import io
+import math
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from browser import fill_loss
+from store_samples import complete, new_sweep, points, start
+
+from protein.analysis.columns import Kind, column_of
+from protein.errors import StoreUnavailable, UsageError
+from protein.ports import Store
+from protein.storage import open_store, open_whole_store
+from protein.types import Outcome, TrialEnd
+from protein.web import viewer as viewer_module
+from protein.web.answers import NotFound, plain
+from protein.web.frame import Frame, Table, together
+from protein.web.pages.sweeps import described, summary
+from protein.web.pages.table import changed, chosen, csv_lines, ordered
+from protein.web.viewer import Viewer
+
+
+def read(store: Store, frame: Frame | None = None) -> Frame:
+    sweep = store.list_sweeps()[0]
+    frame = Frame.empty(sweep) if frame is None else frame
+    return frame.updated(sweep, store.columns(sweep.id, frame.cursor))
+
+
+def values(frame: Frame) -> dict[str, list[Any]]:
+    return {key: column.listed() for key, column in frame.columns.items()}
+
+
+@pytest.fixture
+def loss(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """A store with the sweep "loss", which minimises."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('loss')}/protein.db"
+    fill_loss(url)
+    store = open_store(url)
+    yield store
+    store.close()
+
+
+def test_columns_hold_what_the_records_say_in_the_users_direction(loss: Store) -> None:
+    frame = read(loss)
+    trials = loss.trials(frame.sweep.id, curves=False)
+    found = values(frame)
+    assert found["score"] == [None if trial.score is None else -trial.score for trial in trials]
+    assert found["score"][18] == pytest.approx(0.04)
+    assert found["predicted_score_low"][10] == pytest.approx(1.0 - 2.0)  # the ends change places with the sign
+    assert found["predicted_score_high"][10] == pytest.approx(1.0 + 1.0)
+    assert found["params.optimizer"] == [trial.params["optimizer"] for trial in trials]
+    assert found["params.width"] == [trial.params["width"] for trial in trials]
+    assert found["params.layers"] == [trial.params["layers"] for trial in trials]
+    assert found["reason"][5] == "crashed: signal 11" and found["reason"][4] is None
+    assert found["end"][5] == "crashed" and found["state"][5] == "failed"
+    assert found["started_at"] == [pytest.approx(trial.started_at.timestamp()) for trial in trials]
+    assert found["metrics.train_score"][3] == 3.0
+    assert found["continues"] == [None] * 40
+    np.testing.assert_array_equal(frame.stored_score(), [math.nan if t.score is None else t.score for t in trials])
+    assert frame.columns["params.nesterov"].kind is Kind.BOOLEAN
+    assert frame.rows([3, 99, 0, -1]).tolist() == [3, 0]
+
+
+def test_a_renamed_sweep_is_shown_by_its_new_name(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/protein.db"
+    fill_loss(url)
+    store = open_whole_store(url)
+    before = read(store)
+    store.rename_sweep("loss", "lower")
+    after = read(store, before)
+    assert after.columns["sweep"].listed() == ["lower"] * 40
+    assert after.version > before.version and set(after.revisions) == {after.version}
+    assert values(after) == values(read(store))
+    store.close()
+
+
+def test_whole_numbers_stay_whole_where_a_trial_lacks_a_parameter(store: Store) -> None:
+    sweep = new_sweep(store)
+    for params in ({"width": 64, "lr": 0.5}, {}, {"width": 128, "lr": 2.0}):
+        store.finish_trial(start(store, sweep, params=params), complete())
+    frame = read(store)
+    assert frame.columns["params.width"].kind is Kind.INTEGER and frame.columns["params.lr"].kind is Kind.NUMBER
+    found = values(frame)
+    assert found["params.width"] == [64, None, 128] and found["params.lr"] == [0.5, None, 2.0]
+    assert all(isinstance(value, int) for value in found["params.width"] if value is not None)
+
+
+def test_an_updated_frame_equals_one_that_is_read_anew(store: Store) -> None:
+    sweep = new_sweep(store)
+    frame = read(store)
+    assert len(frame) == 0
+    changes: list[Callable[[], object]] = []
+    first = start(store, sweep, params={"lr": 0.1})
+    changes += [
+        lambda: store.add_measurements(first, points(1, 4), 600.0),
+        lambda: start(store, sweep, params={"lr": 0.2, "width": 3}),  # a new parameter
+        lambda: store.finish_trial(first, complete()),
+        lambda: start(store, sweep, params={"lr": "auto", "width": 4}),  # a value of another type
+        lambda: store.annotate(sweep.id, 1, tags=["odd"], note="seen", excluded=True),
+        lambda: [start(store, sweep, params={"lr": 0.1 * i}) for i in range(5)],
+        lambda: store.annotate(sweep.id, [0, 1], excluded=False),
+    ]
+    for change in changes:
+        before = frame.version
+        change()
+        frame = read(store, frame)
+        anew = read(store)
+        assert frame.version == before + 1
+        assert values(frame) == {key: values(anew)[key] for key in values(frame)}
+        assert set(values(anew)) == set(values(frame))
+        assert read(store, frame) is frame  # nothing changed: no new version
+    assert frame.revisions.max() == frame.version
+    assert frame.revisions[0] == frame.version and frame.revisions[2] < frame.version
+
+
+def test_a_change_marks_only_its_own_rows(loss: Store) -> None:
+    frame = read(loss)
+    loss.annotate(frame.sweep.id, [7, 9], tags=["x"])
+    after = read(loss, frame)
+    assert np.flatnonzero(after.revisions == after.version).tolist() == [7, 9]
+    version = f"e-{frame.sweep.id}.{frame.version}"
+    assert np.flatnonzero(changed([after], version, "e")).tolist() == [7, 9]
+    assert changed([after], version, "other").all()  # of another process
+    assert changed([after], "nonsense-x.y-", "nonsense").all()
+
+
+def test_rows_are_ordered_and_filtered_together(loss: Store) -> None:
+    frame = read(loss)
+    found = ordered(frame, "optimizer == sgd and score != none", "params.layers,-score")
+    trials = [
+        t for t in loss.trials(frame.sweep.id, curves=False) if t.params["optimizer"] == "sgd" and t.score is not None
+    ]
+    expected = sorted(trials, key=lambda t: (t.params["layers"], t.score))  # stored scores: the negatives
+    assert found.tolist() == [trial.number for trial in expected]
+    assert ordered(frame, "", "").tolist() == list(range(40))
+    with pytest.raises(UsageError, match="sort: there is no column 'nothing'"):
+        ordered(frame, "", "nothing")
+    with pytest.raises(UsageError, match="at most 4"):
+        ordered(frame, "", "score,-number,state,end,kind")
+    with pytest.raises(UsageError, match="column: there is no column 'x'"):
+        chosen(frame, ["x"])
+
+
+def test_csv_has_a_line_for_each_row(loss: Store) -> None:
+    frame = read(loss)
+    text = "".join(csv_lines(frame, np.array([5, 6]), ["number", "score", "reason", "params.nesterov"]))
+    assert text == "number,score,reason,params.nesterov\r\n5,,crashed: signal 11,False\r\n6,1.96,,True\r\n"
+
+
+def test_csv_holds_no_formula() -> None:
+    """Spreadsheets run what begins with one of these signs. Numbers stay numbers, also where a choice is a text."""
+    written = ["=1+1", "+a", "-a", "@sum", "\tx", '=a,"b"', "-0.5", "1e-3", "a=b"]
+    columns = {
+        "text": column_of(written),
+        "number": column_of([-1.5, 2.0, math.nan, -math.inf, *[0.0] * 5]),
+        "tags": column_of([("=x", "y"), *[()] * 8]),
+        "=name": column_of([-1] * 9),
+    }
+    table = Table(columns=columns, revisions=np.zeros(9, np.int64))
+    text = "".join(csv_lines(table, np.arange(9), list(columns)))
+    rows = list(csv.reader(io.StringIO(text, newline="")))
+    assert rows[0] == ["text", "number", "tags", "'=name"]
+    assert [row[0] for row in rows[1:]] == [*(f"'{one}" for one in written[:6]), "-0.5", "1e-3", "a=b"]
+    assert [row[1] for row in rows[1:5]] == ["-1.5", "2.0", "nan", "-inf"]
+    assert rows[1][2] == "'=x y" and rows[2][3] == "-1"
+
+
+def test_several_sweeps_in_one_table(loss: Store) -> None:
+    sweep = new_sweep(loss, "second")
+    loss.finish_trial(start(loss, sweep, params={"lr": 0.5}), Outcome(end=TrialEnd.FAILED, reason="x"))
+    frames = [read(loss), Frame.empty(sweep).updated(sweep, loss.columns(sweep.id))]
+    table = together(frames)
+    assert len(table) == 41
+    assert table.columns["sweep"].listed()[-2:] == ["loss", "second"]
+    assert table.columns["params.lr"].listed()[-1] == 0.5
+    assert table.columns["params.optimizer"].listed()[-1] is None
+    assert list(table.group("params")) == ["lr", "layers", "optimizer", "width", "nesterov"]
+
+
+def test_a_viewer_reads_once_for_many_and_again_after_a_write(loss: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(viewer_module, "REFRESH_SECONDS", 1e9)
+    viewer = Viewer(loss, "sqlite:///x.db", threading.Event())
+    assert viewer.frame("loss") is viewer.frame("loss")
+    loss.annotate(1, 3, note="seen")
+    assert viewer.frame("loss").columns["note"].value(3) is None  # not asked again so soon
+    viewer.forget()
+    assert viewer.frame("loss").columns["note"].value(3) == "seen"
+    with pytest.raises(NotFound, match="there is no sweep 'los'; did you mean 'loss'"):
+        viewer.frame("los")
+    with pytest.raises(UsageError, match="0 sweeps were asked for"):
+        viewer.frames([])
+
+
+def test_a_write_during_a_reading_is_read_next_time(loss: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reading ends after the write was announced, and has not seen it."""
+    monkeypatch.setattr(viewer_module, "REFRESH_SECONDS", 1e9)
+    viewer = Viewer(loss, "sqlite:///x.db", threading.Event())
+    columns, list_sweeps = loss.columns, loss.list_sweeps
+
+    def columns_before(*given: Any) -> Any:
+        found = columns(*given)
+        loss.annotate(1, 3, note="seen")
+        viewer.forget()
+        return found
+
+    def sweeps_before() -> Any:
+        found = list_sweeps()
+        loss.set_budget(1, 999.0)
+        viewer.forget()
+        return found
+
+    monkeypatch.setattr(loss, "list_sweeps", sweeps_before)
+    viewer.sweeps()
+    monkeypatch.setattr(loss, "list_sweeps", list_sweeps)
+    assert viewer.sweep("loss").max_cost_seconds == 999.0
+    monkeypatch.setattr(loss, "columns", columns_before)
+    viewer.frame("loss")
+    monkeypatch.setattr(loss, "columns", columns)
+    assert viewer.frame("loss").columns["note"].value(3) == "seen"
+
+
+def test_what_is_remembered_is_bounded_by_kind(loss: Store) -> None:
+    viewer = Viewer(loss, "sqlite:///x.db", threading.Event())
+    made: list[int] = []
+
+    def make(i: int) -> int:
+        made.append(i)
+        return i
+
+    for i in (1, 2, 1, 3, 2):  # 2 was dropped when 3 came
+        assert viewer.remembered(("kind", i), lambda i=i: make(i), most=2) == i  # type: ignore[misc]
+    assert made == [1, 2, 3, 2]
+    assert viewer.remembered(("other", 1), lambda: 10) == 10
+
+
+def test_numbers_that_json_lacks_are_texts() -> None:
+    assert plain({"a": [math.nan, math.inf, -math.inf, 1.5], "b": np.array([1.0, math.nan])}) == {
+        "a": ["nan", "inf", "-inf", 1.5],
+        "b": [1.0, "nan"],
+    }
+    assert plain((np.int64(3), np.bool_(True), None, "x")) == [3, True, None, "x"]
+    with pytest.raises(TypeError):
+        plain(object())
+
+
+def test_a_summary_of_the_store_equals_one_of_the_frame(loss: Store) -> None:
+    loss.annotate(1, 3, excluded=True)
+    start(loss, loss.list_sweeps()[0], params={"lr": 0.1})
+    frame = read(loss)
+    counted = described(frame.sweep, loss.summaries()[frame.sweep.id])
+    assert summary(frame) == counted
+    assert counted["states"] == {"running": 1, "waiting": 0, "complete": 34, "pruned": 0, "failed": 6}
+    assert counted["excluded"] == 1 and counted["trials"] == 41
+    assert counted["spent_seconds"] == pytest.approx(sum(2.0 + i for i in range(40)))
+
+
+def test_a_store_that_was_replaced_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "protein.db"
+    fill_loss(f"sqlite:///{path}", num_trials=2)
+    store = open_store(str(path))
+    viewer = Viewer(store, str(path), threading.Event())
+    assert list(viewer.sweeps()) == ["loss"]
+    path.rename(tmp_path / "old.db")
+    open_store(str(path)).close()
+    monkeypatch.setattr(viewer_module, "REFRESH_SECONDS", -1.0)
+    with pytest.raises(StoreUnavailable, match="was removed or replaced; end protein view"):
+        viewer.sweeps()
+    store.close()

@@ -1,0 +1,250 @@
+"""The schedule in closed form, AdamW and Muon against torch's own on a copy, and the loss scaler."""
+
+import copy
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from training_parts import CPU, GRID, POLICIES, make_policy, make_spec
+
+from protein.trainer.config import TrainConfig
+from protein.trainer.machine.stopwatch import Stopwatch
+from protein.trainer.model.policy import Policy
+from protein.trainer.optim.gradients import FlatGradients
+from protein.trainer.optim.optimizer import Optimizer
+from protein.trainer.optim.scaler import Scaler
+from protein.trainer.optim.schedule import rate_share
+from protein.trainer.ppo.optimizer import make_optimizer as policy_optimizer
+
+
+@pytest.mark.parametrize(
+    ("schedule", "warmup", "progress", "share"),
+    [
+        ("constant", 0.0, 0.9, 1.0),
+        ("linear", 0.0, 0.25, 0.75),
+        ("cosine", 0.0, 0.0, 1.0),
+        ("cosine", 0.0, 0.5, 0.5),
+        ("cosine", 0.0, 1.0, 0.0),
+        ("cosine", 0.0, 1 / 3, 0.75),
+        ("constant", 0.2, 0.05, 0.25),
+        ("linear", 0.2, 0.1, 0.5),
+        ("linear", 0.2, 0.2, 1.0),
+        ("linear", 0.2, 0.6, 0.5),
+        ("cosine", 0.2, 0.0, 0.0),
+        ("cosine", 0.2, 0.6, 0.5),
+        ("cosine", 1.0, 0.5, 0.5),
+        ("cosine", 1.0, 1.0, 1.0),
+        ("wsd", 0.2, 0.1, 0.5),
+        ("wsd", 0.2, 0.2, 1.0),
+        ("wsd", 0.2, 0.6, 1.0),
+        ("wsd", 0.2, 0.8, 0.5),
+        ("wsd", 0.0, 1.0, 0.0),
+    ],
+)
+def test_the_schedules_closed_forms(schedule: Any, warmup: float, progress: float, share: float) -> None:
+    config = TrainConfig(lr_schedule=schedule, warmup_fraction=warmup, decay_fraction=0.4)
+    assert rate_share(config, progress) == pytest.approx(share, abs=1e-12)
+    floored = share if progress < warmup else 0.1 + 0.9 * share
+    assert rate_share(config, progress, 0.1) == pytest.approx(floored, abs=1e-12)
+
+
+def make_optimizer(policy: Policy, **train: Any) -> tuple[FlatGradients, Optimizer]:
+    flat = FlatGradients(policy, Stopwatch(CPU))
+    return flat, policy_optimizer(policy, flat, TrainConfig(**train))
+
+
+def fill_gradients(policy: nn.Module, step: int) -> None:
+    generator = torch.Generator().manual_seed(step)
+    for parameter in policy.parameters():
+        gradient = torch.randn(parameter.shape, generator=generator)
+        if parameter.grad is None:
+            parameter.grad = gradient
+        else:
+            parameter.grad.copy_(gradient)
+
+
+HIDDEN = {
+    "mlp": {"encoder.layers.1.weight", "encoder.layers.2.weight"},
+    "continuous": {"encoder.layers.1.weight", "encoder.layers.2.weight"},
+    "cnn": {"encoder.mlp.layers.0.weight"},
+    "lstm": {"encoder.layers.1.weight", "recurrence.input.weight", "recurrence.weight_hh"},
+    "mingru": {"encoder.layers.1.weight", "recurrence.input.weight"},
+    "shallow": set(),
+}
+
+
+def policy_for(kind: str) -> Policy:
+    spec = make_spec(continuous_actions=2) if kind == "continuous" else make_spec()
+    layers = {"mlp": {"num_layers": 3}, "continuous": {"num_layers": 3}, "shallow": {"num_layers": 1}}
+    return make_policy(spec, **(POLICIES.get(kind, {}) | layers.get(kind, {})))
+
+
+@pytest.mark.parametrize("kind", HIDDEN)
+def test_muon_takes_exactly_the_hidden_matrices_and_adamw_the_rest(kind: str) -> None:
+    """Three steps with decay, against torch's two optimisers on a copy of the network, chosen by name.
+
+    A recurrent layer's gates are matrices of their own: for torch's Muon they are taken apart.
+    """
+    policy = policy_for(kind)
+    start, reference = copy.deepcopy(policy), copy.deepcopy(policy)
+    train = {"learning_rate": 0.02, "lr_schedule": "constant", "weight_decay": 0.1, "beta1": 0.8, "adam_eps": 1e-6}
+    _, optimizer = make_optimizer(policy, optimizer="muon", **train)
+    named = dict(reference.named_parameters())
+    assert HIDDEN[kind] <= named.keys()
+    others = [parameter for name, parameter in named.items() if name not in HIDDEN[kind]]
+    theirs: list[torch.optim.Optimizer] = [
+        torch.optim.AdamW(matrices_alone(others, 0.1), lr=0.02, betas=(0.8, 0.999), eps=1e-6)
+    ]
+    parts: dict[str, list[nn.Parameter]] = {}
+    if HIDDEN[kind]:
+        whole = {name: named[name] for name in sorted(HIDDEN[kind])}
+        parts = {
+            name: [nn.Parameter(gate.detach().clone()) for gate in matrix.split(gate_rows(name, matrix))]
+            for name, matrix in whole.items()
+        }
+        hidden = [gate for gates in parts.values() for gate in gates]
+        theirs.append(torch.optim.Muon(hidden, lr=0.02, weight_decay=0.1, momentum=0.8, adjust_lr_fn="match_rms_adamw"))
+    for step in range(3):
+        fill_gradients(policy, step)
+        fill_gradients(reference, step)
+        for name, gates in parts.items():
+            gradient = named[name].grad
+            assert gradient is not None
+            for gate, own in zip(gates, gradient.split(len(gates[0])), strict=True):
+                gate.grad = own
+        optimizer.set_progress(0.5)
+        optimizer.step()
+        for each in theirs:
+            each.step()
+        with torch.no_grad():
+            for name, gates in parts.items():
+                named[name].copy_(torch.cat(tuple(gates)))
+    began = dict(start.named_parameters())
+    for name, parameter in policy.named_parameters():
+        if name in HIDDEN[kind]:  # products of bfloat16, here in batches
+            moved = (named[name] - began[name]).norm()
+            assert (parameter - named[name]).norm() < 0.02 * moved, name
+        else:
+            torch.testing.assert_close(parameter, named[name], rtol=1e-4, atol=1e-6, msg=name)
+
+
+def gate_rows(name: str, matrix: torch.Tensor) -> int:
+    return matrix.shape[1] if name.startswith("recurrence.") else matrix.shape[0]
+
+
+def matrices_alone(parameters: Iterable[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
+    """The groups of a torch optimiser of which only matrices decay."""
+    parameters = list(parameters)
+    return [
+        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": weight_decay},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
+
+
+@pytest.mark.parametrize("kind", ["mlp", "cnn", "continuous"])
+def test_adamw_is_torchs_and_only_matrices_decay(kind: str) -> None:
+    policy = policy_for(kind)
+    reference = copy.deepcopy(policy)
+    _, optimizer = make_optimizer(policy, learning_rate=0.1, weight_decay=0.3, beta2=0.9, lr_schedule="linear")
+    groups = matrices_alone(reference.parameters(), 0.3)
+    theirs = torch.optim.AdamW(groups, lr=0.075, betas=(0.9, 0.9), eps=1e-5)
+    for step in range(3):
+        fill_gradients(policy, step)
+        fill_gradients(reference, step)
+        optimizer.set_progress(0.25)
+        optimizer.step()
+        theirs.step()
+    for ours, other in zip(policy.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(ours, other, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+def test_the_state_carries_over(kind: str) -> None:
+    first, second = policy_for("lstm"), policy_for("lstm")
+    (_, ours), (weights, other) = (make_optimizer(policy, optimizer=kind) for policy in (first, second))
+    fill_gradients(first, 0)
+    ours.set_progress(0.0)
+    ours.step()
+    with torch.no_grad():
+        weights.weights.copy_(torch.cat([p.flatten() for p in first.parameters()]))
+    other.set_state({name: value.clone() for name, value in ours.state().items()})
+    for policy, optimizer in ((first, ours), (second, other)):
+        fill_gradients(policy, 1)
+        optimizer.set_progress(0.4)
+        optimizer.step()
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+@pytest.mark.parametrize("bad", [math.inf, math.nan])
+@pytest.mark.parametrize("place", ["encoder.layers.1.weight", "head.bias"])
+def test_a_step_that_overflowed_is_left_out_whole_and_the_scale_halves(kind: str, bad: float, place: str) -> None:
+    """Whichever of the two optimisers owns the weight that overflowed."""
+    policy = policy_for("mlp")
+    flat, optimizer = make_optimizer(policy, optimizer=kind, precision="fp16")
+    scaler = Scaler("fp16")
+    factor = scaler.scale(torch.ones(())).item()
+    fill_gradients(policy, 0)
+    flat.gradients.mul_(factor)
+    assert scaler.step(optimizer, flat.weights, 0.5).item() > 0.5
+    before, state = flat.weights.detach().clone(), {k: v.clone() for k, v in optimizer.state().items()}
+    fill_gradients(policy, 1)
+    gradient = dict(policy.named_parameters())[place].grad
+    assert gradient is not None
+    gradient.view(-1)[1] = bad
+    assert scaler.step(optimizer, flat.weights, 0.5).item() == 0
+    assert flat.weights.detach().equal(before)
+    assert all(torch.equal(value, state[name]) for name, value in optimizer.state().items())
+    assert scaler.scale(torch.ones(())).item() == factor / 2
+    fill_gradients(policy, 2)
+    flat.gradients.mul_(factor / 2)
+    assert math.isfinite(scaler.step(optimizer, flat.weights, 0.5).item())
+    assert not torch.equal(flat.weights.detach(), before) and flat.weights.isfinite().all()
+
+
+def test_a_scaled_step_is_the_unscaled_one() -> None:
+    steps = []
+    for precision in ("fp32", "fp16"):
+        policy = policy_for("mlp")
+        flat, optimizer = make_optimizer(policy, learning_rate=0.05, precision=precision)
+        scaler = Scaler(precision)
+        fill_gradients(policy, 0)
+        flat.gradients.mul_(scaler.scale(torch.ones(())))
+        norm = scaler.step(optimizer, flat.weights, 0.5)
+        steps.append((norm.item(), flat.weights.detach().clone()))
+    assert steps[0][0] == pytest.approx(steps[1][0], rel=1e-6)
+    torch.testing.assert_close(steps[0][1], steps[1][1], rtol=1e-6, atol=1e-7)
+
+
+def test_the_scaler_is_exhausted_after_a_few_dozen_overflows_and_its_state_carries_over() -> None:
+    policy = policy_for("mlp")
+    flat, optimizer = make_optimizer(policy, precision="fp16")
+    scaler = Scaler("fp16")
+    scaler.scale(torch.ones(()))
+    overflows = 0
+    while not scaler.exhausted:
+        flat.gradients.fill_(math.inf)
+        scaler.step(optimizer, flat.weights, 1.0)
+        overflows += 1
+    assert overflows == 30  # 2^16 / 2^30 is the first below 1e-4
+    other = Scaler("fp16")
+    assert not other.exhausted
+    other.set_state(scaler.state())
+    assert other.exhausted and other.state() == scaler.state()
+    assert Scaler("bf16").state() == {} and not Scaler("bf16").exhausted
+
+
+def test_gradients_are_clipped_by_their_global_norm() -> None:
+    """With plain gradient descent in AdamW's place the weights move by the learning rate times the clipped norm."""
+    for limit, moved in ((0.0, 5.0), (1e6, 0.5 * math.sqrt(GRID[0] * 50)), (2.0, 1.0), (0.1, 0.05)):
+        policy = policy_for("mlp")
+        flat, optimizer = make_optimizer(policy)
+        optimizer.parts = [torch.optim.SGD([flat.weights], lr=0.5)]  # type: ignore[list-item]
+        before = flat.weights.detach().clone()
+        flat.gradients.zero_()[:100] = 1.0
+        norm = Scaler("fp32").step(optimizer, flat.weights, limit)
+        assert norm.item() == pytest.approx(10.0)
+        assert (flat.weights.detach() - before).norm().item() == pytest.approx(moved, rel=1e-4)
