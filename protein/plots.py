@@ -22,11 +22,10 @@ from protein.api.recommended import recommendation, stored_space
 from protein.errors import UsageError
 from protein.ports import Store
 from protein.types import Measurement, SweepRecord, TrialRecord
-from protein.view.figures import compare as compare_figures
+from protein.view import comparison as comparison_views
 from protein.view.figures import curves as curve_figures
 from protein.view.figures import front as front_figures
-from protein.view.figures import importance as importance_figures
-from protein.view.figures import parallel as parallel_figures
+from protein.view.figures import parameters as parameter_figures
 from protein.view.figures import style
 from protein.view.figures.style import Subject
 
@@ -96,7 +95,7 @@ def parallel(*sweeps: str | SweepResult, store: Place | None = None, params: Seq
         UsageError: there is no such sweep or parameter, no trial has a score, or the sweeps share no axis.
         StoreError: the store cannot be read.
     """
-    return parallel_figures.parallel(_read(sweeps, store), params=params)
+    return parameter_figures.parallel(_read(sweeps, store), params=params)
 
 
 def importance(
@@ -120,7 +119,7 @@ def importance(
     observations = [trial.observation() for trial in trials if trial.state.finished and not trial.excluded]
     found = importances(stored_space(record.spec), observations, target=target)
     name = style.plain(record.spec.name)
-    return importance_figures.importance(found, f"{name}: which parameters matter for the {target}, by method")
+    return parameter_figures.importance(found, f"{name}: which parameters matter for the {target}, by method")
 
 
 def compare(
@@ -151,7 +150,7 @@ def compare(
     with stores.opened(kept if store is None else os.fspath(store)) as opened:
         sides = sides_of(opened.list_sweeps(), names, each=each)
         found = compared(opened, sides, reference=reference, environments=environments)
-    return compare_figures.compare(found)
+    return comparison_views.compare(found)
 
 
 def _read(

@@ -22,6 +22,7 @@
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -30,19 +31,38 @@ import numpy as np
 import numpy.typing as npt
 
 from protein.analysis.columns import Column, Kind, Mask
-from protein.analysis.filter_tokens import CONSTANTS, KEYWORDS, TOKEN, Token, tokens
-from protein.analysis.filter_tokens import FilterError as FilterError
+from protein.errors import UsageError
 from protein.spelling import nearest
+from protein.units import SECONDS
 
 MAX_LENGTH = 2_000  # characters of a filter
 MAX_DEPTH = 40  # parentheses and nots within each other
 GROUPS = ("params", "metrics", "timings")  # where a name without a group is looked for, in this order
-
+TOKEN = re.compile(
+    r"""\s*(?:
+      (?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?P<unit>[dhms])?(?![\w.]))
+    | (?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
+    | `(?P<quoted>[^`]+)`
+    | (?P<sign><=|>=|==|!=|<>|<|>|=|\(|\)|,|-(?=inf\b)|\+(?=inf\b))
+    | (?P<word>[^\W\d][\w.\-/:@]*)
+    )""",
+    re.VERBOSE,
+)
+KEYWORDS = ("and", "or", "not", "in", "contains")
+CONSTANTS: Mapping[str, Any] = {"true": True, "false": False, "none": None, "nan": math.nan, "inf": math.inf}
 _COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
     "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal, "==": np.equal, "!=": np.not_equal,
 }  # fmt: skip
 _SAME_SIGN = {"=": "==", "<>": "!="}
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+
+
+class FilterError(UsageError):
+    """A filter that cannot be understood; `position` counts its characters from 0."""
+
+    def __init__(self, message: str, position: int) -> None:
+        super().__init__(f"filter, character {position + 1}: {message}")
+        self.position = position
 
 
 def matching(text: str, columns: Mapping[str, Column], num_rows: int) -> Mask:
@@ -64,6 +84,17 @@ def matching(text: str, columns: Mapping[str, Column], num_rows: int) -> Mask:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Token:
+    kind: str  # "number", "text", "name" (in backticks), "word", "sign", "end"
+    value: Any
+    position: int
+
+    @property
+    def shown(self) -> str:
+        return "the end" if self.kind == "end" else f"'{self.value}'"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class _Operand:
     """One side of a comparison: a column, or a constant. A word may be either, until the other side is known."""
 
@@ -72,6 +103,35 @@ class _Operand:
     key: str  # of the column; else ""
     constant: Any = None
     word: str = ""  # as it is written, where it may stand for a text
+
+
+def tokens(text: str) -> list[Token]:
+    """Returns the tokens of a filter, the end last. Raises `FilterError` where a character begins none."""
+    found = []
+    position = 0
+    while text[position:].strip():
+        match = TOKEN.match(text, position)
+        if match is None:
+            start = position + len(text[position:]) - len(text[position:].lstrip())
+            sign = text[start]
+            if sign in "\"'`":
+                raise FilterError(f"the text that begins here has no closing {sign}", start)
+            raise FilterError(f"'{sign}' cannot be read", start)
+        start = match.end() - len(match[0].lstrip())
+        if match["number"] is not None:
+            unit = match["unit"]
+            digits = match["number"][: -1 if unit else None]
+            found.append(Token("number", _number(digits) * SECONDS.get(unit or "s", 1), start))
+        elif match["text"] is not None:
+            found.append(Token("text", re.sub(r"\\(.)", r"\1", match["text"][1:-1]), start))
+        elif match["quoted"] is not None:
+            found.append(Token("name", match["quoted"], start))
+        else:
+            word = match["word"]
+            lowered = word.lower() if word and word.lower() in KEYWORDS else word
+            found.append(Token("sign" if word is None else "word", lowered or match["sign"], start))
+        position = match.end()
+    return [*found, Token("end", "", len(text.rstrip()))]
 
 
 class _Reader:
@@ -274,6 +334,14 @@ class _Reader:
 
         table = np.array([has(word) for word in column.words] or [False])
         return _looked_up(column, table) & ~column.missing
+
+
+def _number(digits: str) -> int | float:
+    try:
+        value = int(digits)
+    except ValueError:
+        return float(digits)
+    return value if -(2**63) <= value < 2**63 else float(value)  # arrays hold no larger integers
 
 
 def _time(text: str, position: int) -> float:

@@ -31,7 +31,6 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from protein.analysis.model_maps import SweepModel, weighted_parts
-from protein.analysis.range_end import RangeEnd as RangeEnd
 from protein.engine import recommend
 from protein.engine.front_draws import MIN_EFFECT
 from protein.engine.gp import Array, GaussianProcess, Kernel, single_thread
@@ -40,7 +39,7 @@ from protein.engine.recommend import Learnt
 from protein.engine.sample import Sample
 from protein.errors import UsageError
 from protein.space import Categorical, Float, Integer, Parameter, Space
-from protein.types import Observation
+from protein.types import Observation, ParamValue
 
 MIN_TRIALS = 12  # distinct configs that were trained to their end
 ZONE = 0.1  # of the unit range
@@ -51,6 +50,39 @@ _NUM_ANCHORS = 3  # the best configs, through which the slices go
 _NUM_DRAWS = 300  # for each of them
 _JITTER = 1e-9
 _SEED = 11  # the answer is a function of the trials alone
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RangeEnd:
+    """A parameter whose best values lie on the end of its range.
+
+    Attributes:
+        name: of the parameter.
+        end: which end.
+        bound: the value there.
+        best_value: that of the best expected config.
+        probability: that the score is highest in the end zone.
+        effect: by how much the best value is better than a random one, in standard deviations of the scores.
+        natural: whether nothing lies beyond, as far as the bound tells (0 and 1 of a share or a probability, 0 or 1 of
+            a count). Then there is nothing to widen.
+    """
+
+    name: str
+    end: Literal["low", "high"]
+    bound: ParamValue
+    best_value: ParamValue
+    probability: float
+    effect: float
+    natural: bool
+
+    def text(self) -> str:
+        """Returns it as a sentence without a full stop, with what to do."""
+        bound = f"{self.bound:.6g}" if isinstance(self.bound, float) else str(self.bound)
+        said = f"the best values of {self.name} lie on the {self.end} end of its range ({bound})"
+        if self.natural:
+            return f"{said}: nothing may lie beyond it, but it could be fixed there"
+        side = "below" if self.end == "low" else "above"
+        return f"{said}: better ones may lie {side}, so widen the range in the next sweep"
 
 
 def range_ends(

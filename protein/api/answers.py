@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from protein.analysis.range_end import RangeEnd
+from protein.analysis.range_ends import RangeEnd
 from protein.api import kept_answers, stores
 from protein.api.reading import Readable, readable
 from protein.api.recommended import Recommendation, initial_params, recommendation, stored_space

@@ -11,7 +11,7 @@ from protein.sweep import source_snapshot
 from protein.sweep.loop import LoopSettings
 from protein.types import Direction, SweepRecord, TrialRecord
 from protein.view import commands, data, text
-from protein.view.progress import progress, spent_at_start
+from protein.view.terminal import progress, spent_at_start
 
 _QUIET_SECONDS = 2.0  # after a printed line, no line for a finished trial in this time
 _MIN_OVERRUN = 1.05  # times the cap; the cost of a trial that reports often exceeds its cap by less

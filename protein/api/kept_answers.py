@@ -23,7 +23,7 @@ from typing import Any
 
 import protein
 from protein import files
-from protein.analysis.range_end import RangeEnd
+from protein.analysis.range_ends import RangeEnd
 from protein.api.reading import Readable
 from protein.api.recommended import best_cut_short, initial_params
 from protein.engine.contender import Contender, spoken_of

@@ -84,7 +84,7 @@ def _drop_output() -> None:
 
 
 def _report(line: str, code: int) -> int:
-    from protein.view.printing import MAX_TEXT, cleaned  # late: a command that works does not need it
+    from protein.view.text import MAX_TEXT, cleaned  # late: a command that works does not need it
 
     print("error: " + " ".join(cleaned(line, MAX_TEXT).split()), file=sys.stderr)
     return code

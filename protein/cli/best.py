@@ -12,7 +12,7 @@ from rich.text import Text
 
 from protein import files
 from protein.analysis.dominated import Spending, spending_of
-from protein.analysis.range_end import RangeEnd
+from protein.analysis.range_ends import RangeEnd
 from protein.api import command_sweep, stores
 from protein.api.answers import Answers
 from protein.api.found_config import found_config, rung_path

@@ -11,7 +11,7 @@ from protein.cli.output import Progress, print_json
 from protein.errors import UsageError
 from protein.trainer.language.config import LanguageConfig, subject_of_path
 from protein.view import tables, text
-from protein.view.printing import cleaned
+from protein.view.text import cleaned
 
 TOKENS = 256  # that are written
 

@@ -30,7 +30,7 @@ from protein.view import outlook as outlook_views
 if TYPE_CHECKING:
     from rich.live import Live
 
-    from protein.analysis.range_end import RangeEnd
+    from protein.analysis.range_ends import RangeEnd
     from protein.engine.rises import Outlook
 
 EVERY_SECONDS = 2.0  # between two looks of --watch

@@ -22,7 +22,7 @@ from protein.types import SweepRecord
 from protein.units import format_size
 from protein.urls import hidden
 from protein.view import commands, tables
-from protein.view.printing import MAX_CELL, cleaned
+from protein.view.text import MAX_CELL, cleaned
 
 MAX_DAMAGES = 200  # that are printed
 

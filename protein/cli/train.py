@@ -31,7 +31,7 @@ from protein.trainer.kinds import PPO, Config, kind_of, kind_of_config
 from protein.trainer.language.config import LanguageConfig
 from protein.trainer.launch import check_launch
 from protein.view import commands, tables, text
-from protein.view.printing import MAX_TEXT, cleaned
+from protein.view.text import MAX_TEXT, cleaned
 from protein.view.training import TrainingState, make_watcher
 
 

@@ -24,7 +24,7 @@ from protein.types import (
     TrialState,
 )
 from protein.view import data, text
-from protein.view.printing import MAX_CELL, MAX_TEXT, STEERING, cleaned
+from protein.view.text import MAX_CELL, MAX_TEXT, STEERING, cleaned
 
 if TYPE_CHECKING:
     from protein.engine.recommend import Contender

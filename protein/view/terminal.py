@@ -4,9 +4,11 @@ Both are `protein.ports.Listener`s and context managers. The live view fits any 
 plot is left out first, then its rows. Lines about finished trials scroll above it.
 """
 
+import dataclasses
 import textwrap
 import time
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -21,18 +23,47 @@ from protein.engine import pareto
 from protein.ports import Listener, SweepStatus
 from protein.types import Direction, TrialRecord, TrialState
 from protein.view import data, tables, text
-from protein.view.printing import MAX_TEXT, cleaned
-from protein.view.progress import BudgetProgress, progress, spent_at_start
 from protein.view.scatter import LEGEND, MIN_HEIGHT, scatter
+from protein.view.text import MAX_TEXT, cleaned
 
 MAX_RUNNING_ROWS = 8
 MAX_FRONT_ROWS = 12
 MAX_PLOT_HEIGHT = 16
+_MAX_CLOCK_SECONDS = 86_400e4  # a time of day much later says nothing, and far later there is none
+MIN_SPENT_SECONDS = 1.0  # a rate over less is noise
 MAX_WIDTH = 160  # wider lines are hard to read
 MAX_PARAM_LINES = 4
 # The time of grace that the backends of this machine give a trial; one on another machine may take longer.
 _ENDING = "ending the running trials, within 10 s on this machine; Ctrl-C again kills them at once"
 SIDE_BY_SIDE_WIDTH = 110  # from here on the plot stands beside the front's rows
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetProgress:
+    """Costs are seconds of training; the ETA is wall clock."""
+
+    spent_seconds: float
+    budget_seconds: float | None
+    eta_seconds: float | None  # None: no limit, or too early for an estimate
+
+    @property
+    def left_seconds(self) -> float | None:
+        return None if self.budget_seconds is None else max(self.budget_seconds - self.spent_seconds, 0.0)
+
+    def line(self, *, clock: bool = False) -> str:
+        """Returns the progress as a phrase; `clock` adds the time of day at which the sweep will be done."""
+        if self.budget_seconds is None or self.left_seconds is None:
+            parts = [f"{text.seconds(self.spent_seconds)} spent", "no budget set"]
+        else:
+            parts = [
+                f"{text.seconds(self.spent_seconds)} of {text.seconds(self.budget_seconds)} spent",
+                f"{text.seconds(self.left_seconds)} left",
+            ]
+        if self.eta_seconds is not None and self.eta_seconds > 0:
+            soon = clock and self.eta_seconds < _MAX_CLOCK_SECONDS
+            when = f" ({datetime.now() + timedelta(seconds=self.eta_seconds):%H:%M})" if soon else ""
+            parts.append(f"done in about {text.seconds(self.eta_seconds)}{when}")
+        return ", ".join(parts)
 
 
 class Watcher(Listener, Protocol):
@@ -124,6 +155,34 @@ class LiveWatcher:
 
     def log(self, line: str) -> None:
         self._console.print(Text(cleaned(line, MAX_TEXT), style="yellow"))
+
+
+def spent_at_start(status: SweepStatus) -> float:
+    """Returns what had been spent before this process began, from the first status that it tells.
+
+    That is what all trials have cost that do not run, waiting ones and what was lost included.
+    """
+    before = (trial for trial in status.trials if trial.state is not TrialState.RUNNING)
+    return sum(trial.cost_seconds + trial.lost_seconds for trial in before)
+
+
+def progress(status: SweepStatus, spent_before: float) -> BudgetProgress:
+    """Returns the progress of a sweep.
+
+    Args:
+        status: the sweep now.
+        spent_before: what had been spent when this process began; the ETA uses the rate since then.
+    """
+    spent, budget = status.spent_seconds, status.sweep.max_cost_seconds
+    eta = None
+    gained = spent - spent_before
+    lefts = [] if budget is None else [budget - spent]
+    costs = [trial.cost_seconds for trial in status.trials if trial.state.finished]
+    if status.max_trials is not None and costs:
+        lefts.append(status.max_trials * sum(costs) / len(costs) - spent)
+    if lefts and gained >= MIN_SPENT_SECONDS and status.elapsed_seconds > 0:
+        eta = max(min(lefts), 0.0) * status.elapsed_seconds / gained
+    return BudgetProgress(spent_seconds=spent, budget_seconds=budget, eta_seconds=eta)
 
 
 def sweep_view(status: SweepStatus, width: int, height: int, *, spent_before: float) -> RenderableType:

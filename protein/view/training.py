@@ -6,25 +6,33 @@ thread only hands the events over. The last picture stays on the screen.
 """
 
 import dataclasses
+import itertools
+import math
+import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
+import psutil
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
 from protein.trainer.events import Event, FinalEvent, Start
+from protein.trainer.machine.cores import usable_cores
 from protein.types import Measurement
 from protein.units import format_size
 from protein.view import text
-from protein.view.lines import MIN_HEIGHT, line_plot
-from protein.view.machine import Machine, Usage
+from protein.view.scatter import bounds, score_label
 
+GPU_SECONDS = 2.0  # between looks at the GPU's utilisation: asking takes a process of its own
 REDRAWS_PER_SECOND = 2
 MAX_WIDTH = 120
+MIN_HEIGHT = 3
 MAX_PLOT_HEIGHT = 10
 COLUMNS_WIDTH = 64  # from here on the figures stand beside the time split
 FIGURES_WIDTH = 31
@@ -45,6 +53,29 @@ _FIGURES: Sequence[tuple[str, str]] = (
     ("peak_share", "share of peak"),
 )
 _SHARES = frozenset({"clip_fraction", "peak_share"})
+
+# The bit of each dot in a braille character, U+2800 and up: by column from the left, then by row from the top.
+_DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """Memory is what PyTorch holds. `utilisation` is the share of time in which something ran; None: not known."""
+
+    memory_bytes: int
+    total_bytes: int
+    utilisation: float | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """`busy_cores` is the process's CPU time over the time since the last look, 0 at the first one."""
+
+    busy_cores: float
+    cores: int
+    memory_bytes: int
+    total_bytes: int
+    gpu: Gpu | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +240,64 @@ class LiveWatcher:
         return training_view(now, width, height)
 
 
+class Machine:
+    """Looks at this process; `sample` takes a tenth of a millisecond."""
+
+    def __init__(self) -> None:
+        self._process = psutil.Process()
+        self._process.cpu_percent()  # begins the first span
+        self._cores = usable_cores()
+        self._total = psutil.virtual_memory().total
+        self._utilisation: float | None = None
+        self._asked = -GPU_SECONDS
+        self._asking: threading.Thread | None = None
+
+    def sample(self, device: str) -> Usage:
+        """Returns the usage now.
+
+        Args:
+            device: where the training runs, as torch names it; only `cuda` devices have GPU figures.
+        """
+        return Usage(
+            busy_cores=self._process.cpu_percent() / 100,
+            cores=self._cores,
+            memory_bytes=self._process.memory_info().rss,
+            total_bytes=self._total,
+            gpu=self._gpu(device) if device.startswith("cuda") else None,
+        )
+
+    def _gpu(self, device: str) -> Gpu:
+        torch = sys.modules["torch"]  # imported already by the training that is watched
+        properties = torch.cuda.get_device_properties(device)
+        now = time.monotonic()
+        if now - self._asked >= GPU_SECONDS and (self._asking is None or not self._asking.is_alive()):
+            self._asked = now
+            # In a thread: the driver may be slow, and the view must not wait for it.
+            self._asking = threading.Thread(target=self._ask, args=(f"GPU-{properties.uuid}",), daemon=True)
+            self._asking.start()
+        return Gpu(
+            memory_bytes=torch.cuda.memory_reserved(device),
+            total_bytes=properties.total_memory,
+            utilisation=self._utilisation,
+        )
+
+    def _ask(self, uuid: str) -> None:
+        self._utilisation = gpu_utilisation(uuid)
+
+
+def gpu_utilisation(uuid: str) -> float | None:
+    """Returns the share of the last moments, in [0, 1], in which the GPU was busy; None where that is not known."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return None
+    query = [program, f"--id={uuid}", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, timeout=GPU_SECONDS, check=True)
+        return float(done.stdout) / 100
+    except (OSError, subprocess.SubprocessError, ValueError):  # ValueError: "[N/A]", as for a slice of a GPU
+        return None
+
+
 def training_view(state: TrainingState, width: int, height: int) -> RenderableType:
     """Returns the dashboard, at most `height - 1` lines of `width` characters."""
     width = min(width, MAX_WIDTH)
@@ -280,6 +369,57 @@ def _score(state: TrainingState, width: int, height: int) -> list[Text]:
         of_row.append(row[margin + 1 :], style="cyan")
         drawn.append(of_row)
     return [line, *drawn, _line(axis, width, "dim")]
+
+
+def line_plot(points: Sequence[tuple[float, float]], width: int, height: int) -> list[str]:
+    """Returns the plot as `height` lines of `width` characters, its lowest and highest value named at the left.
+
+    Between points the line is straight. A column in which several points lie shows their mean.
+
+    Args:
+        points: (x, y) in order of x, at least one, all finite.
+        width: characters, labels included.
+        height: lines, at least `MIN_HEIGHT`.
+    """
+    low, high = bounds([y for _, y in points])
+    labels = [score_label(high, high - low), score_label(low, high - low)]
+    margin = max(map(len, labels)) + 2
+    columns, rows = 2 * max(width - margin, 1), 4 * height
+    cells = [[0] * (columns // 2) for _ in range(height)]
+    before: int | None = None
+    for column, value in enumerate(_levels(points, columns)):
+        row = round((high - value) / (high - low) * (rows - 1))
+        # Where the line is steep, the dots between this column and the one before it belong to it, too.
+        for dot in _between(before, row):
+            cells[dot // 4][column // 2] |= _DOTS[column % 2][dot % 4]
+        before = row
+    drawn = ["".join(chr(0x2800 + cell) if cell else " " for cell in line) for line in cells]
+    names = [labels[0], *[""] * (height - 2), labels[1]]
+    return [f"{name:>{margin - 2}} ┤{line}" for name, line in zip(names, drawn, strict=True)]
+
+
+def _between(before: int | None, row: int) -> range:
+    if before is None or abs(row - before) <= 1:
+        return range(row, row + 1)
+    return range(before + 1, row + 1) if row > before else range(row, before)
+
+
+def _levels(points: Sequence[tuple[float, float]], columns: int) -> list[float]:
+    """Returns a value for each column: the mean of its points, and a straight line where there are none."""
+    begin, end = points[0][0], points[-1][0]
+    sums, counts = [0.0] * columns, [0] * columns
+    for x, y in points:
+        position = (x - begin) / (end - begin) if end > begin else 0.0
+        column = min(math.floor(position * columns), columns - 1)
+        sums[column] += y
+        counts[column] += 1
+    known = [column for column in range(columns) if counts[column]]
+    levels = [total / count if count else 0.0 for total, count in zip(sums, counts, strict=True)]
+    for left, right in itertools.pairwise(known):
+        for column in range(left + 1, right):
+            share = (column - left) / (right - left)
+            levels[column] = levels[left] * (1 - share) + levels[right] * share
+    return levels[: known[-1] + 1] if end > begin else levels[:1]
 
 
 def _body(state: TrainingState, width: int, height: int) -> list[Text]:

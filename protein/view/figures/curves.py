@@ -21,8 +21,7 @@ from protein.trainer.kinds import LANGUAGE, kind_of
 from protein.types import Direction, TrialRecord, TrialState
 from protein.view import text
 from protein.view.figures import style
-from protein.view.figures.style import OTHER_COLOR, Subject
-from protein.view.figures.values import coordinates, known_params
+from protein.view.figures.style import OTHER_COLOR, Subject, coordinates, known_params
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

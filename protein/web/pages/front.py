@@ -8,10 +8,11 @@ import math
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from starlette.routing import BaseRoute
 
 from protein.analysis.columns import Column, Indices
-from protein.analysis.thinning import thinned
+from protein.engine.gp import Array
 from protein.engine.pareto import MIN_COST_SECONDS, front_indices
 from protein.errors import UsageError
 from protein.types import WAITED, WALL, TrialState
@@ -23,6 +24,7 @@ from protein.web.viewer import MAX_SWEEPS, Viewer
 MAX_POINTS = 10_000  # of all sweeps together
 DEFAULT_POINTS = 4_000
 MAX_WITH_PARAMS = 600  # trials whose params are sent along; of more, a page asks for those it points at
+CELLS = (400, 300)  # columns and rows of the finest grid, about one for each pixel or two of a page's chart
 COLUMNS = (
     "number",
     "run_seconds",
@@ -119,6 +121,33 @@ def waited_share(frame: Frame) -> float:
     return float(np.sum(waited[known]) / np.sum(wall[known])) if known.any() else 0.0
 
 
+def thinned(x: Array, y: Array, most: int, keep: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    """Returns which of n points to draw, in rising order: at most `most`, and those in `keep` in any case.
+
+    The point with the lowest index stands for its cell. The grid is made coarser until the points are few enough. The
+    extreme points of both axes are kept.
+
+    Args:
+        x: `n`, finite, on the scale of the axis.
+        y: `n`, finite.
+        most: at least 1.
+        keep: indices that must be drawn.
+    """
+    number = len(x)
+    if number <= most:
+        return np.arange(number)
+    ends = [int(find(values)) for values in (x, y) for find in (np.argmin, np.argmax)]
+    always = np.unique(np.concatenate([np.asarray(keep, dtype=np.intp), ends]))
+    columns, rows = CELLS
+    while True:
+        cell = _bins(x, columns) * rows + _bins(y, rows)
+        _, first = np.unique(cell, return_index=True)
+        chosen = np.union1d(first, always)
+        if len(chosen) <= max(most, len(always)) or (columns == 1 and rows == 1):
+            return chosen
+        columns, rows = max(1, columns * 4 // 5), max(1, rows * 4 // 5)
+
+
 def _short(values: list[Any]) -> list[Any]:
     return [findings.short(value) for value in values]
 
@@ -138,3 +167,10 @@ def _params(frame: Frame, row: int) -> dict[str, Any]:
     return {
         name: column.value(int(row)) for name, column in frame.group("params").items() if not column.missing[int(row)]
     }
+
+
+def _bins(values: Array, count: int) -> npt.NDArray[np.intp]:
+    low, high = float(values.min()), float(values.max())
+    if not high > low:
+        return np.zeros(len(values), dtype=np.intp)
+    return np.minimum(((values - low) / (high - low) * count).astype(np.intp), count - 1)

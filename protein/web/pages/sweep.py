@@ -1,6 +1,7 @@
 """`/api/sweep`: how a sweep went, as a whole; behind it what takes the engine's models."""
 
 import dataclasses
+import heapq
 import re
 import time
 from collections import Counter
@@ -8,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from starlette.routing import BaseRoute
 
-from protein.analysis import timeline
 from protein.analysis.dominated import spending_of
 from protein.analysis.range_ends import range_ends
 from protein.api import sweep_state
@@ -131,9 +132,9 @@ def whole(viewer: Viewer, frame: Frame, sweep: SweepRecord) -> dict[str, Any]:
 
 def time_line(frame: Frame, states: Any, started: Array, ended: Array, owners: Mapping[int, str]) -> dict[str, Any]:
     """Returns the trials as bars in lanes, and the spans in which nothing ran; `owners` by the trial's number."""
-    lane = timeline.lanes(started, ended)
+    lane = lanes(started, ended)
     shown = np.flatnonzero(lane < MAX_LANES)
-    made = timeline.bars(started[shown], ended[shown], lane[shown], MAX_BARS)
+    made = bars(started[shown], ended[shown], lane[shown], MAX_BARS)
     busy = float(np.sum(ended - started))
     listed = []
     for bar in made:
@@ -158,8 +159,78 @@ def time_line(frame: Frame, states: Any, started: Array, ended: Array, owners: M
         "bars": listed,
         "lanes": min(num_lanes, MAX_LANES),
         "hidden": len(frame) - len(shown),
-        "gaps": [list(gap) for gap in timeline.gaps(started, ended, least)],
+        "gaps": [list(gap) for gap in gaps(started, ended, least)],
     }
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """Trials that stand together in one lane, mostly one. `rows` are their places among the n."""
+
+    lane: int
+    start: float
+    end: float
+    rows: tuple[int, ...]
+
+
+def lanes(start: Array, end: Array) -> npt.NDArray[np.intp]:
+    """Returns the lane of each of `n` trials, from 0: the lowest that was free when it started.
+
+    Args:
+        start: `n`.
+        end: `n`; of running trials the present time.
+    """
+    found = np.zeros(len(start), dtype=np.intp)
+    free: list[int] = []
+    busy: list[tuple[float, int]] = []
+    number = 0
+    for row in np.lexsort((end, start)):
+        while busy and busy[0][0] <= start[row]:
+            heapq.heappush(free, heapq.heappop(busy)[1])
+        if free:
+            lane = heapq.heappop(free)
+        else:
+            lane, number = number, number + 1
+        found[row] = lane
+        heapq.heappush(busy, (float(end[row]), lane))
+    return found
+
+
+def bars(start: Array, end: Array, lane: npt.NDArray[np.intp], most: int) -> list[Bar]:
+    """Returns the trials as bars, at most about `most`: where they are more, narrow neighbours of a lane are joined.
+
+    Args:
+        start: `n`.
+        end: `n`.
+        lane: `n`, of `lanes`.
+        most: number of bars, at least 1; the number of lanes is the least.
+    """
+    if not len(start):
+        return []
+    num_lanes = int(lane.max()) + 1
+    width = 0.0 if len(start) <= most else float(end.max() - start.min()) / max(1, most // num_lanes)
+    found: list[Bar] = []
+    for one in range(num_lanes):
+        rows = np.flatnonzero(lane == one)
+        rows = rows[np.argsort(start[rows], kind="stable")]
+        group: list[int] = []
+        for row in rows.tolist():
+            if group and end[row] - start[group[0]] > width:
+                found.append(_bar(one, group, start, end))
+                group = []
+            group.append(row)
+        found.append(_bar(one, group, start, end))
+    return found
+
+
+def gaps(start: Array, end: Array, least: float) -> list[tuple[float, float]]:
+    """Returns the spans in which no trial ran, those that are longer than `least` seconds, the earliest first."""
+    if not len(start):
+        return []
+    order = np.argsort(start, kind="stable")
+    until = np.maximum.accumulate(end[order])[:-1]
+    following = start[order][1:]
+    return [(float(until[place]), float(following[place])) for place in np.flatnonzero(following - until > least)]
 
 
 def progress(frame: Frame, states: Any, ended: Array, own: Array) -> dict[str, Any]:
@@ -226,6 +297,10 @@ def warm_start(snapshot: Mapping[str, Any]) -> list[str]:
     """Returns the names of the sweeps that a sweep learns from."""
     sources = snapshot.get("sources", [snapshot] if snapshot else [])
     return [str(source["sweep"]) for source in sources if isinstance(source, Mapping) and "sweep" in source]
+
+
+def _bar(lane: int, rows: list[int], start: Array, end: Array) -> Bar:
+    return Bar(lane=lane, start=float(start[rows[0]]), end=float(max(end[row] for row in rows)), rows=tuple(rows))
 
 
 def _states(frame: Frame) -> Any:

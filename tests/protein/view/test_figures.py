@@ -25,9 +25,8 @@ from protein.types import Direction, Estimate, Params, SweepRecord, TrialRecord,
 from protein.view.figures import style
 from protein.view.figures.curves import MAX_BEHIND, MAX_CURVES, curves, extremes, needed, thin
 from protein.view.figures.front import front
-from protein.view.figures.importance import importance
-from protein.view.figures.parallel import MAX_PARAMS, parallel
-from protein.view.figures.values import coordinates
+from protein.view.figures.parameters import MAX_PARAMS, importance, parallel
+from protein.view.figures.style import coordinates
 
 SPACE = Space([Float("lr", 1e-4, 1.0, scale="log"), Integer("layers", 1, 4), Categorical("act", ["relu", "tanh"])])
 

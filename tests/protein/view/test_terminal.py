@@ -15,7 +15,7 @@ from sample_trials import failed, many, running, status, sweep_record, trial
 from protein.engine import pareto
 from protein.types import CONTINUABLE, CONTINUABLE_SECONDS, Artifact, Estimate, TrialState
 from protein.view import data, tables, terminal, text
-from protein.view.progress import progress
+from protein.view.terminal import progress
 
 
 def terminal_console(width: int = 80, height: int = 24) -> Console:

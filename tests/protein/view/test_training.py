@@ -17,9 +17,18 @@ from rich.console import Console
 
 from protein.trainer.events import Event, Interrupted, Measurement, Result, Start, failed
 from protein.view import tables
-from protein.view.lines import line_plot
-from protein.view.machine import Gpu, Machine, Usage, gpu_utilisation
-from protein.view.training import LiveWatcher, PlainWatcher, TrainingState, make_watcher, training_view
+from protein.view.training import (
+    Gpu,
+    LiveWatcher,
+    Machine,
+    PlainWatcher,
+    TrainingState,
+    Usage,
+    gpu_utilisation,
+    line_plot,
+    make_watcher,
+    training_view,
+)
 
 START = Start(
     event="start",
@@ -217,7 +226,7 @@ def test_the_gpus_utilisation_is_what_the_driver_says(
         (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\ntest $1 = --id=GPU-1 || exit 1\n{script}\n")
         (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("protein.view.machine.GPU_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr("protein.view.training.GPU_SECONDS", PATIENCE_SECONDS)
     assert gpu_utilisation("GPU-1") == expected
 
 

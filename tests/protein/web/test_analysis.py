@@ -16,7 +16,7 @@ from store_samples import complete, new_sweep, start
 
 from protein.analysis.comparison import compare
 from protein.analysis.model_maps import SweepModel
-from protein.analysis.range_end import RangeEnd
+from protein.analysis.range_ends import RangeEnd
 from protein.analysis.sides import Side, SweepResult
 from protein.errors import UsageError
 from protein.space import Space

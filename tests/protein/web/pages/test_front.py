@@ -11,8 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from browser import ODD_NAME, Served, View, asked, fill_sweep, refused
+from hypothesis import given
+from hypothesis import strategies as st
 from playwright.sync_api import Route, expect
 from sample_trials import STORED, add_run
 from store_samples import complete, start
@@ -21,6 +24,7 @@ from protein.api.recommended import Recommendation, recommendation
 from protein.storage import open_store
 from protein.types import Outcome, TrialEnd, TrialState
 from protein.view import text
+from protein.web.pages.front import thinned
 
 ViewOf = Callable[..., View]
 CHART = ".front-chart .chart"
@@ -400,3 +404,28 @@ def test_an_idle_machine_is_not_told(view: View) -> None:
     view.open("front?sweep=pong")
     expect(view.page.locator(".front-steps table")).to_be_visible()
     expect(view.page.get_by_text("Other programs had the cores")).to_have_count(0)
+
+
+@given(st.integers(0, 400), st.integers(1, 300), st.integers(0, 2**31), st.sampled_from([1.0, 1e-12, 1e12]))
+def test_few_points_that_hold_the_extremes_and_what_must_be_kept(
+    number: int, most: int, seed: int, size: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    x, y = rng.normal(size=number) * size, np.round(rng.normal(size=number), 1)
+    keep = rng.permutation(number)[: number // 20]
+    found = thinned(x, y, most, keep)
+    assert found.tolist() == sorted(set(found.tolist()))
+    if number <= most:
+        assert found.tolist() == list(range(number))
+        return
+    assert set(keep) <= set(found)
+    assert len(found) <= max(most, len(keep) + 5)
+    for values in (x, y):
+        assert values[found].min() == values.min() and values[found].max() == values.max()
+
+
+def test_points_far_apart_all_stay_while_those_on_one_spot_become_one() -> None:
+    x = np.concatenate([np.linspace(0.0, 1.0, 50), np.full(1000, 0.5)])
+    y = np.concatenate([np.linspace(0.0, 1.0, 50), np.full(1000, 0.2)])
+    found = thinned(x, y, 60, np.zeros(0, dtype=np.intp))
+    assert set(range(50)) <= set(found.tolist()) and len(found) == 51

@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from playwright.sync_api import expect
 from sample_trials import add_run
 
-from protein.analysis import timeline
 from protein.errors import UsageError
 from protein.storage import open_store
 from protein.types import Params, Request, TrialEnd
 from protein.web import findings
 from protein.web.background import Background
 from protein.web.frame import Frame
-from protein.web.pages.sweep import usual_reasons
+from protein.web.pages.sweep import bars, gaps, lanes, usual_reasons
 
 pytestmark = pytest.mark.slow  # minutes in a browser without a GPU; pages of the other files stay in `make test`
 
@@ -130,13 +129,13 @@ def test_mistakes_are_one_line(served: Served) -> None:
 def test_no_two_trials_of_a_lane_run_at_once_and_no_lane_is_wasted(spans: list[tuple[int, int]], most: int) -> None:
     start = np.array([float(begin) for begin, _ in spans])
     end = start + [float(length) for _, length in spans]
-    lane = timeline.lanes(start, end)
+    lane = lanes(start, end)
     for one in set(lane.tolist()):
         rows = sorted(np.flatnonzero(lane == one), key=lambda row: (start[row], end[row]))
         assert all(end[a] <= start[b] for a, b in itertools.pairwise(rows))
     busiest = max(sum(s <= t < max(e, s + 0.5) for s, e in zip(start, end, strict=True)) for t in start)
     assert lane.max() + 1 <= busiest
-    made = timeline.bars(start, end, lane, most)
+    made = bars(start, end, lane, most)
     assert sorted(row for bar in made for row in bar.rows) == list(range(len(spans)))
     assert all(bar.start == min(start[list(bar.rows)]) and bar.end == max(end[list(bar.rows)]) for bar in made)
     assert len(made) <= 2 * most + 2 * (lane.max() + 1)
@@ -144,9 +143,9 @@ def test_no_two_trials_of_a_lane_run_at_once_and_no_lane_is_wasted(spans: list[t
 
 def test_gaps_are_the_spans_in_which_nothing_ran() -> None:
     start, end = np.array([0.0, 1.0, 20.0, 2.0]), np.array([5.0, 3.0, 30.0, 8.0])
-    assert timeline.gaps(start, end, 5.0) == [(8.0, 20.0)]
-    assert timeline.gaps(start, end, 12.0) == []
-    assert timeline.gaps(np.array([]), np.array([]), 1.0) == []
+    assert gaps(start, end, 5.0) == [(8.0, 20.0)]
+    assert gaps(start, end, 12.0) == []
+    assert gaps(np.array([]), np.array([]), 1.0) == []
 
 
 def test_slow_work_is_done_once_for_each_version_and_the_old_result_stays_meanwhile() -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from protein.errors import UsageError
-from protein.view.curves import Run, read_run, write_curves
 from protein.view.figures.style import COLORS
+from scripts.learning_curves import Run, read_run, write_curves
 
-SCRIPT = Path(__file__).parents[3] / "scripts" / "learning_curves.py"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "learning_curves.py"
 PNG = b"\x89PNG\r\n\x1a\n"
 
 

@@ -12,8 +12,8 @@ from sample_trials import many, status, sweep_record, trial
 from protein import storage
 from protein.types import Outcome, Suggestion, SuggestionKind, TrialEnd
 from protein.view import tables, text
-from protein.view.printing import MAX_TEXT, STEERING, cleaned
 from protein.view.terminal import PlainWatcher, make_watcher
+from protein.view.text import MAX_TEXT, STEERING, cleaned
 
 EVIL = "a\x1b]0;title\x07b\x1b[2Jc\x9b31md\u202ee\u2066f\rg\x00h\x7f"
 PLAIN = "a]0;titleb[2Jc31mdefgh"
