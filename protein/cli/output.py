@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from protein import files
 from protein.errors import UsageError, remedy
 from protein.units import format_duration
-from protein.view.printing import MAX_CELL, cleaned
+from protein.view.text import MAX_CELL, cleaned
 
 if TYPE_CHECKING:
     from rich.status import Status

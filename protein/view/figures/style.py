@@ -24,8 +24,8 @@ from protein.errors import UsageError
 from protein.types import Direction, SweepRecord, TrialRecord
 from protein.units import format_duration
 from protein.view import data, text
-from protein.view.printing import cleaned
 from protein.view.scatter import bounds, cost_bounds, cost_ticks
+from protein.view.text import cleaned
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
