@@ -178,7 +178,7 @@ class TestBesideASweep:
             "t.sweep(pathlib.Path(sys.argv[2]), 'tensorboard', train=train)\n"
         )
         store = tmp_path / "p.db"
-        killed = subprocess.Popen([sys.executable, "-c", code, str(Path(__file__).parents[4]), str(store)])
+        killed = subprocess.Popen([sys.executable, "-c", code, str(Path(__file__).parents[3]), str(store)])
         assert killed.wait(PATIENCE_SECONDS) == -signal.SIGKILL
         identity = _identity(store)
         path = tracker_folder(str(store)) / "positions" / file_name("s", "tensorboard", identity[1])
