@@ -10,7 +10,7 @@ from protein.api import stores, sweep_files
 from protein.api.definition import check_name
 from protein.errors import StoreError, UsageError
 from protein.run.lease import dead_owners
-from protein.storage.transfer import Item, StoredSweep
+from protein.storage.whole import Item, StoredSweep
 from protein.sweep.alive import Life, alive, resting_owner
 from protein.types import Machine, Request, SweepRecord
 

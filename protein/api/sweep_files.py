@@ -25,7 +25,7 @@ import numpy as np
 
 from protein import files
 from protein.errors import UsageError, remedy
-from protein.storage.transfer import SWEEP_KINDS, TRIAL_KINDS, Item, StoredSweep, StoredTrial
+from protein.storage.whole import SWEEP_KINDS, TRIAL_KINDS, Item, StoredSweep, StoredTrial
 
 if TYPE_CHECKING:
     import pyarrow
@@ -55,7 +55,7 @@ def write(path: Path, sweeps: Sequence[str], items: Iterable[Item]) -> None:
     Args:
         path: of the file; its ending selects the format.
         sweeps: their names, in the order in which they come.
-        items: see `protein.storage.transfer`.
+        items: see `protein.storage.whole`.
 
     Raises:
         UsageError: the file cannot be written.
