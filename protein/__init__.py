@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     __version__: str
     from protein import plots as plots
     from protein.api.ask_tell import Protein
-    from protein.api.function_sweep import Sweep
-    from protein.api.function_sweep_result import SweepResult
+    from protein.api.function_sweep import Sweep, SweepResult
     from protein.api.loading import LoadedSweep, load
     from protein.engine.laws import BestValue, Law, Laws, Plan
     from protein.engine.recommend import Contender
@@ -78,7 +77,7 @@ _HOMES = {
     "Stop": "protein.run.function",
     "Suggestion": "protein.types",
     "Sweep": "protein.api.function_sweep",
-    "SweepResult": "protein.api.function_sweep_result",
+    "SweepResult": "protein.api.function_sweep",
     "load": "protein.api.loading",
     "report": "protein.reporting",
     "report_result": "protein.reporting",

@@ -71,7 +71,7 @@ def database_file(url: str) -> Path | None:
     Raises:
         StoreError: the URL is malformed or not supported.
     """
-    from .engine import parse_url
+    from .database import parse_url
 
     parsed = parse_url(url)
     return Path(str(parsed.database)) if parsed.get_backend_name() == "sqlite" else None
@@ -79,27 +79,27 @@ def database_file(url: str) -> Path | None:
 
 def database_name(url: str) -> str:
     """Returns the name of a server's database, or a file's path. Raises `StoreError` as `database_file` does."""
-    from .engine import parse_url
+    from .database import parse_url
 
     return str(parse_url(url).database)
 
 
 def discard_empty(path: Path) -> None:
-    """Removes the file of a store without a sweep. See `protein.storage.discarding.discard_empty`."""
-    from . import discarding
+    """Removes the file of a store without a sweep. See `protein.storage.existing.discard_empty`."""
+    from . import existing
 
-    discarding.discard_empty(path)
+    existing.discard_empty(path)
 
 
 def schema_versions(url: str) -> tuple[str, str]:
-    """Returns the version of a store's schema, and the newest one. See `protein.storage.backup.versions`."""
-    from . import backup
+    """Returns the version of a store's schema, and the newest one. See `protein.storage.existing.versions`."""
+    from . import existing
 
-    return backup.versions(url)
+    return existing.versions(url)
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copies a SQLite store into a new file. See `protein.storage.backup.copy_file`."""
-    from . import backup
+    """Copies a SQLite store into a new file. See `protein.storage.existing.copy_file`."""
+    from . import existing
 
-    backup.copy_file(source, target)
+    existing.copy_file(source, target)

@@ -6,17 +6,18 @@ the database gives them, without any conversion, and are held against the rules 
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import JSON, Boolean, Column, Double, Text, cast, func, select, text, type_coerce
 from sqlalchemy.orm import Session
 
-from . import rows
+from . import values
 from .records import objects
 from .tables import AnnotationRow, ArtifactRow, Base, MeasurementRow, SweepRow, TrialRow, Utc
-from .transfer import Progress
+
+Progress = Callable[[int, int], None]  # is told how many trials are done, and of how many
 
 BATCH = 200  # trials that are checked at once
 MAX_REPORTS = 100  # of SQLite's own check
@@ -45,15 +46,15 @@ def damages(session: Session, progress: Progress) -> Iterator[Damage]:
     yield from _strays(session)
     total = session.scalar(select(func.count()).select_from(TrialRow)) or 0
     done = 0
-    query = select(SweepRow.id, *_expressions(session, SweepRow, rows.SWEEP_KEYS).values()).order_by(SweepRow.id)
-    known = rows.columns(SweepRow, rows.SWEEP_KEYS)
+    query = select(SweepRow.id, *_expressions(session, SweepRow).values()).order_by(SweepRow.id)
+    known = values.table_columns(SweepRow)
     for key, *raw in session.execute(query).all():
         row, wrong = _row(known, raw)
         name = str(row.get("name", raw[list(known).index("name")]))
         yield from (Damage(what=what, sweep=name) for what in wrong)
         if not wrong:
             try:
-                rows.sweep_record(key, row)
+                values.sweep_record(key, row)
             except (ValueError, TypeError, KeyError) as error:
                 yield Damage(what=_one_line(error), sweep=name)
         for number, what, count in _trials(session, key):
@@ -80,24 +81,24 @@ def _strays(session: Session) -> Iterator[Damage]:
 
 def _trials(session: Session, sweep_id: int) -> Iterator[tuple[int | None, str, int]]:
     """Yields of a sweep's trials what is wrong ("" for a whole batch that was checked), and how many were checked."""
-    known = rows.columns(TrialRow, rows.TRIAL_KEYS)
-    raw = _expressions(session, TrialRow, rows.TRIAL_KEYS)
+    known = values.table_columns(TrialRow)
+    raw = _expressions(session, TrialRow)
     wanted = select(TrialRow.id, *raw.values()).where(TrialRow.sweep_id == sweep_id).order_by(TrialRow.id)
     last_id, numbers = -(2**63), set[int]()
     place = list(known).index("number")
     while batch := session.execute(wanted.where(TrialRow.id > last_id).limit(BATCH)).all():
         named: dict[int, int | None] = {}
-        for key, *values in batch:
+        for key, *kept in batch:
             last_id = key
-            number = values[place] if type(values[place]) is int else None
+            number = kept[place] if type(kept[place]) is int else None
             named[key] = number
-            row, wrong = _row(known, values)
+            row, wrong = _row(known, kept)
             if number is not None and number in numbers:
                 wrong.append(f"another trial has the number {number}, too")
             numbers.add(-1 if number is None else number)
             if not wrong:
                 try:
-                    rows.trial_record(key, row)
+                    values.trial_record(key, row)
                 except (ValueError, TypeError, KeyError) as error:
                     wrong.append(_one_line(error))
             yield from ((number, what, 0) for what in wrong)
@@ -122,24 +123,24 @@ def _belongings(session: Session, sweep_id: int, ids: Sequence[int]) -> Iterator
         if list(positions) != list(range(len(positions))):
             yield key, f"its curve has {len(positions)} points whose positions do not count from 0 without gaps"
         try:
-            rows.check_curve(steps, seconds, score, _all_parsed(metrics), "its values")
+            values.check_curve(steps, seconds, score, _all_parsed(metrics), "its values")
         except (ValueError, TypeError) as error:
             yield key, _one_line(error).removeprefix("its values: ")
     for kind, keys in ((ArtifactRow, {"id", "trial_id"}), (AnnotationRow, {"trial_id"})):
-        known, raw = rows.columns(kind, keys), _expressions(session, kind, keys)
+        known, raw = values.table_columns(kind, keys), _expressions(session, kind, keys)
         owner = kind.__table__.c.trial_id
-        for key, *values in session.execute(select(owner, *raw.values()).where(owner.in_(ids))):
-            row, wrong = _row(known, values)
+        for key, *kept in session.execute(select(owner, *raw.values()).where(owner.in_(ids))):
+            row, wrong = _row(known, kept)
             if kind is AnnotationRow and not wrong and row["sweep_id"] != sweep_id:
                 wrong.append(f"its annotation belongs to the sweep with the id {row['sweep_id']}")
             yield from ((key, what) for what in wrong)
 
 
-def _expressions(session: Session, kind: type[Base], without: set[str]) -> dict[str, Any]:
+def _expressions(session: Session, kind: type[Base], without: set[str] | None = None) -> dict[str, Any]:
     """Returns the columns of a table as the database keeps them: times and JSON as texts in SQLite."""
     sqlite = _sqlite(session)
     found: dict[str, Any] = {}
-    for name, column in rows.columns(kind, without).items():
+    for name, column in values.table_columns(kind, without).items():
         if isinstance(column.type, JSON):
             found[name] = type_coerce(column, Text()) if sqlite else cast(column, Text())
         elif isinstance(column.type, Utc | Boolean | Double) and sqlite:
@@ -155,7 +156,7 @@ def _row(known: Mapping[str, Column[Any]], raw: Sequence[Any]) -> tuple[dict[str
     wrong: list[str] = []
     for (name, column), value in zip(known.items(), raw, strict=True):
         try:
-            row[name] = rows.checked(name, column, _converted(column, value), "damaged value")
+            row[name] = values.checked(name, column, _converted(column, value), "damaged value")
         except (ValueError, TypeError) as error:
             wrong.append(_one_line(error))
     return row, wrong

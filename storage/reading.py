@@ -18,20 +18,38 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, Double, Select, Text, and_, cast, extract, false, func, or_, select, type_coerce
+from sqlalchemy import (
+    ColumnElement,
+    Double,
+    Select,
+    Text,
+    and_,
+    case,
+    cast,
+    extract,
+    false,
+    func,
+    or_,
+    select,
+    type_coerce,
+)
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from protein.columns import FIELDS, MAX_TEXT, TrialColumns
+from protein.columns import FIELDS, MAX_CURVE_POINTS, MAX_CURVES, MAX_TEXT, CurveColumns, SweepSummary, TrialColumns
 from protein.errors import StoreError
 from protein.spelling import nearest
 from protein.types import SuggestionKind, TrialEnd, TrialState
 
-from .tables import AnnotationRow, TrialRow
+from . import values
+from .tables import AnnotationRow, MeasurementRow, SweepRow, TrialRow
 from .values import MAX_TRIAL_NUMBER, check_trial_number
 
 _MOST_UNFINISHED = 10_000  # trials that run or wait at once
 _UNFINISHED = {state.value: state for state in TrialState if not state.finished}
+_LEAST_POINTS = 4  # of a thinned curve: the two ends, and the extremes of one stretch
+_LEAST_SECONDS = 1e-3  # costs below are equal, as on the front (`protein.engine.pareto`)
+_CUT_SHORT = (TrialEnd.CAPPED.value, TrialEnd.OUT_OF_BUDGET.value)
 BATCH = 5000  # rows that are converted at once: their params as dicts take some MB
 
 
@@ -111,8 +129,8 @@ def _trial_columns(session: Session, sweep_id: int, since: str | None, seen: Cur
         if since is not None:  # leave out unfinished trials that have no new state, point or note
             same = {number for number, now in unfinished.items() if seen.unfinished.get(number) == now}
             kept = [row for row in batch if row[place[0]] not in same or row[-1] > seen.revision]
-        for name, values in zip(read, zip(*kept, strict=True), strict=False):
-            chunks[name].append(_COLUMNS[name].convert(values))
+        for name, raw in zip(read, zip(*kept, strict=True), strict=False):
+            chunks[name].append(_COLUMNS[name].convert(raw))
     columns: dict[str, Any] = {
         name: _COLUMNS[name].join(chunks.get(name, []) if name in wanted else []) for name in FIELDS
     }
@@ -328,3 +346,128 @@ _COLUMNS: dict[str, _Column] = {
 }
 _CURSOR_FIELDS = {"number", "state", "steps", "cost_seconds"}
 _ANNOTATED = {"tags", "note", "excluded"}
+
+
+# Learning curves, thinned by the database itself: long ones never leave it whole. A curve of more points than asked for
+# is cut into stretches of equal length, and of each the points with its lowest and its highest value are kept. What is
+# drawn of them looks like the whole curve.
+
+
+def thinned(
+    session: Session, sweep_id: int, numbers: Collection[int], max_points: int, metric: str | None
+) -> dict[int, CurveColumns]:
+    """See `protein.ports.Store.curves`."""
+    if len(numbers) > MAX_CURVES:
+        raise StoreError(f"{len(numbers)} curves are too many at once: ask for at most {MAX_CURVES}")
+    if not _LEAST_POINTS <= max_points <= MAX_CURVE_POINTS:
+        raise StoreError(f"a curve is read as {_LEAST_POINTS} to {MAX_CURVE_POINTS} points, got {max_points}")
+    m, buckets = MeasurementRow, (max_points - 2) // 2
+    value = m.score if metric is None else _metric(session, values.text("metric", metric))
+    final = select(func.coalesce(func.max(m.position), -1)).where(m.trial_id == TrialRow.id).scalar_subquery()
+    mine = and_(TrialRow.sweep_id == sweep_id, TrialRow.number.in_(values.trial_numbers(numbers)))
+    # Materialized: the last position of each curve is looked up once, not again at each point.
+    chosen = select(TrialRow.id, TrialRow.number, final.label("last")).where(mine).cte().prefix_with("MATERIALIZED")
+    lengths = {number: last + 1 for number, last in session.execute(select(chosen.c.number, chosen.c.last))}
+    points = select(chosen.c.number, chosen.c.last, m.position, m.steps, m.elapsed_seconds, value.label("value")).where(
+        m.trial_id == chosen.c.id, value.is_not(None)
+    )
+    if any(length > max_points for length in lengths.values()):
+        stretch = case((chosen.c.last < max_points, 1), else_=(chosen.c.last + buckets) // buckets)
+        within = (m.trial_id, m.position // stretch)
+        lowest = func.row_number().over(partition_by=within, order_by=(value, m.position))
+        highest = func.row_number().over(partition_by=within, order_by=(value.desc(), m.position))
+        every = points.add_columns(lowest.label("lowest"), highest.label("highest")).subquery().c
+        kept = or_(every.lowest == 1, every.highest == 1, every.position == 0, every.position == every.last)
+        query = select(every.number, every.steps, every.elapsed_seconds, every.value).where(kept)
+        query = query.order_by(every.number, every.position)
+    else:
+        every = points.subquery().c
+        query = select(every.number, every.steps, every.elapsed_seconds, every.value)
+        query = query.order_by(every.number, every.position)
+    found: dict[int, list[Any]] = {number: [] for number in lengths}
+    for number, *point in session.execute(query):
+        found[number].append(point)
+    return {number: _curve(number, lengths[number], points) for number, points in sorted(found.items())}
+
+
+def _metric(session: Session, name: str) -> ColumnElement[Any]:
+    """Returns the value of a metric, whatever its name: SQLite's paths into JSON know neither quotes nor accents."""
+    if session.get_bind().dialect.name == "sqlite":
+        each = func.json_each(MeasurementRow.metrics).table_valued("key", "value")
+        return select(each.c.value).where(each.c.key == name).scalar_subquery()
+    found: ColumnElement[Any] = MeasurementRow.metrics[name].as_float()
+    return found
+
+
+def _curve(number: int, num_points: int, points: list[Any]) -> CurveColumns:
+    steps, seconds, heights = zip(*points, strict=True) if points else ((), (), ())
+    values.check_curve(steps, seconds, heights, [{}] * len(points), f"trial {number}")  # a damaged file holds anything
+    return CurveColumns(
+        number=number,
+        num_points=num_points,
+        steps=np.array(steps, dtype=np.int64),
+        elapsed_seconds=np.array(seconds, dtype=np.float64),
+        value=np.array(heights, dtype=np.float64),
+    )
+
+
+# Sweeps in a few numbers, computed by the database: how far each is, however many trials it has.
+
+
+def summaries(session: Session, sweep_ids: Collection[int] | None) -> dict[int, SweepSummary]:
+    """See `protein.ports.Store.summaries`."""
+    t = TrialRow
+    mine = [] if sweep_ids is None else [t.sweep_id.in_(sorted(set(sweep_ids)))]
+    known = select(SweepRow.id).order_by(SweepRow.id)
+    known = known if sweep_ids is None else known.where(SweepRow.id.in_(sorted(set(sweep_ids))))
+    ids = session.scalars(known).all()
+    ends: dict[int, dict[TrialEnd | None, int]] = {key: {} for key in ids}
+    spent = dict.fromkeys(ids, 0.0)
+    counted = select(t.sweep_id, t.end, func.count(), func.sum(t.cost_seconds + t.lost_seconds))
+    counted = counted.where(*mine).group_by(t.sweep_id, t.end)
+    for key, end, count, seconds in session.execute(counted):
+        ends[key][None if end is None else TrialEnd(end)] = count
+        spent[key] += seconds
+    excluded = dict.fromkeys(ids, 0)
+    a = AnnotationRow
+    flagged = select(a.sweep_id, func.count()).where(a.excluded).group_by(a.sweep_id)
+    if sweep_ids is not None:
+        flagged = flagged.where(a.sweep_id.in_(sorted(set(sweep_ids))))
+    excluded |= dict(session.execute(flagged).all())
+    best = _best(session, ids, [t.state == TrialState.COMPLETE.value])
+    cut_short = _best(session, ids, [t.end.in_(_CUT_SHORT), t.score.is_not(None)])
+    running: dict[int, dict[int, str]] = {key: {} for key in ids}
+    waiting: dict[int, list[int]] = {key: [] for key in ids}
+    unfinished = select(t.sweep_id, t.number, t.owner, t.state).where(*mine, t.end.is_(None))
+    for key, number, owner, state in session.execute(unfinished.order_by(t.sweep_id, t.number)):
+        if state == TrialState.WAITING.value:
+            waiting[key].append(number)
+        else:
+            running[key][number] = owner
+    return {
+        key: SweepSummary(
+            ends=ends[key],
+            excluded=excluded[key],
+            spent_seconds=spent[key],
+            best=best.get(key),
+            cut_short=cut_short.get(key),
+            running=running[key],
+            waiting=tuple(waiting[key]),
+        )
+        for key in ids
+    }
+
+
+def _best(session: Session, sweep_ids: Collection[int], wheres: list[ColumnElement[bool]]) -> Mapping[int, int]:
+    """Returns by sweep the number of the trial with the highest score among those that are not excluded.
+
+    A query of its own for each sweep within one: to rank all trials takes four times as long as to find the first.
+    """
+    t, a = TrialRow, AnnotationRow
+    excluded = select(a.trial_id).where(a.excluded)
+    cost = t.continued_seconds + t.cost_seconds
+    order = (t.score.desc(), case((cost > _LEAST_SECONDS, cost), else_=_LEAST_SECONDS), t.number)
+    first = select(t.number).where(t.sweep_id == SweepRow.id, *wheres, t.id.not_in(excluded)).order_by(*order).limit(1)
+    number = first.correlate(SweepRow).scalar_subquery()
+    found = session.execute(select(SweepRow.id, number).where(SweepRow.id.in_(sweep_ids))).all()
+    return {key: best for key, best in found if best is not None}

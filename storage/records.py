@@ -28,11 +28,11 @@ from protein.types import (
     fields_of,
 )
 
-from . import annotations, reading, rows
-from .tables import ArtifactRow, MeasurementRow, TrialRow
+from . import reading, values
+from .tables import AnnotationRow, ArtifactRow, MeasurementRow, TrialRow
 from .values import check_trial_number
 
-_KINDS = rows.kinds(TrialRow, {"lease_until"})
+_KINDS = values.kinds(TrialRow, {"lease_until"})
 _PLAIN = ("id", "sweep_id", "number", "seed", "owner", "origin", "continues", "continued_seconds", "suggest_seconds")
 _RESULT = ("score", "cost_seconds", "lost_seconds", "steps", "reason", "cancel_requested")
 _MADE = {"state": TrialState, "end": TrialEnd, "kind": SuggestionKind}
@@ -40,7 +40,7 @@ _JSON = ("params", "timings", "metrics")
 _TIMES = ("started_at", "finished_at")
 _PROVENANCE = ("version", "git_commit", "machine", "config_hash")
 _ESTIMATES = ("predicted_score", "predicted_cost_seconds")
-_NULLABLE = {name for name, column in rows.columns(TrialRow, set()).items() if column.nullable}
+_NULLABLE = {name for name, column in values.table_columns(TrialRow, set()).items() if column.nullable}
 _NOT_NEGATIVE = ("number", "steps", "cost_seconds", "lost_seconds", "continued_seconds", "suggest_seconds")
 _TYPES: Mapping[str, set[type]] = {
     "integer": {int},
@@ -84,7 +84,7 @@ def _read(
         if type(kind) is not str or type(path) is not str:
             raise ValueError(f"an artifact is {kind!r:.40}, {path!r:.40}, and not two texts")
         files.setdefault(key, []).append(Artifact(kind=kind, path=path))
-    written = annotations.read(session, *wanted)
+    written = annotations(session, *wanted)
     found: list[TrialRecord] = []
     for fields in _fields(session, wanted):
         key = fields["id"]
@@ -98,7 +98,7 @@ def _fields(session: Session, wanted: Sequence[ColumnElement[bool]]) -> Iterator
     """Yields the fields of trials, by number, that are columns of their own row."""
     sqlite = session.get_bind().dialect.name == "sqlite"
     names = list(_KINDS)
-    known = rows.columns(TrialRow, {"lease_until"})
+    known = values.table_columns(TrialRow, {"lease_until"})
     texts: dict[str, str] = {}  # equal ones as one object
     query = select(*(_expression(known[name], _KINDS[name], sqlite) for name in names)).where(*wanted)
     for batch in reading.batches(session, query.order_by(TrialRow.number)):
@@ -122,8 +122,8 @@ def _fields(session: Session, wanted: Sequence[ColumnElement[bool]]) -> Iterator
             Provenance(version=v, git_commit=c, machine=m, config_hash=h)
             for v, c, m, h in zip(*([texts.setdefault(one, one) for one in raw[n]] for n in _PROVENANCE), strict=True)
         ]
-        for values in zip(*columns.values(), strict=True):
-            yield dict(zip(columns, values, strict=True))
+        for fields in zip(*columns.values(), strict=True):
+            yield dict(zip(columns, fields, strict=True))
 
 
 def _expression(column: Any, kind: str, sqlite: bool) -> Any:
@@ -161,8 +161,8 @@ def _objects(name: str, texts: Sequence[str]) -> list[dict[str, Any]]:
     good = _PARAM_TYPES if name == "params" else _NUMBER_TYPES
     found = objects(texts)
     for one in found:
-        values = one.values()
-        if not set(map(type, values)) <= good or math.inf in values or -math.inf in values:
+        held = one.values()
+        if not set(map(type, held)) <= good or math.inf in held or -math.inf in held:
             raise ValueError(f"{name} of a trial hold a value that is none of theirs: {json.dumps(one):.80}")
     return found
 
@@ -190,7 +190,7 @@ def _curves(session: Session, wanted: Sequence[ColumnElement[bool]]) -> dict[int
     for batch in reading.batches(session, query):
         keys, steps, seconds, score, texts = zip(*batch, strict=True)
         metrics = objects(texts)
-        rows.check_curve(steps, seconds, score, metrics, "a trial")
+        values.check_curve(steps, seconds, score, metrics, "a trial")
         made = map(_point, steps, seconds, score, metrics)
         for key, some in itertools.groupby(zip(keys, made, strict=True), operator.itemgetter(0)):
             found.setdefault(key, []).extend(point for _, point in some)
@@ -215,3 +215,13 @@ def _last_points(session: Session, wanted: Sequence[ColumnElement[bool]]) -> dic
             raise ValueError(f"steps and seconds of a curve are {steps!r:.40} and {seconds!r:.40}")
         found[key] = (Measurement(steps=steps, elapsed_seconds=seconds, score=None),)
     return found
+
+
+def annotations(session: Session, *wheres: ColumnElement[bool]) -> dict[int, Annotation]:
+    """Returns the annotations of trials by the trial's id; `wheres` are conditions on `TrialRow`."""
+    row = AnnotationRow
+    query = select(row.trial_id, row.tags, row.note, row.excluded).join(TrialRow, TrialRow.id == row.trial_id)
+    return {
+        key: Annotation(tags=tuple(tags), note=note, excluded=excluded)
+        for key, tags, note, excluded in session.execute(query.where(*wheres))
+    }

@@ -4,6 +4,12 @@ Concurrency: SQLite serialises writers. On PostgreSQL, a write that changes the 
 sweep's row first, so numbers have no gaps. A write to a trial is one UPDATE whose WHERE clause is the fence (`id`,
 `owner`, running): either it matches, or nothing happens. Leases run by the clock of the server, if there is one.
 
+The states of a trial that nobody runs change like this:
+
+    RUNNING -> WAITING     its owner gave it back, or died, and it left something to go on from
+    WAITING -> RUNNING     by compare-and-set
+    WAITING -> FAILED      a person has cancelled it
+
 A finished trial never changes, but for its annotations. So `trials` keeps the finished trials that it has read, and
 reads again only from the first one that was still running. Annotations are read each time.
 """
@@ -18,7 +24,9 @@ from sqlalchemy import (
     Select,
     Text,
     bindparam,
+    case,
     cast,
+    delete,
     func,
     insert,
     or_,
@@ -33,6 +41,8 @@ from protein.columns import CurveColumns, SweepSummary, TrialColumns
 from protein.errors import StoreError, TrialLost
 from protein.ports import Wishes
 from protein.types import (
+    CANCELLED,
+    MAX_TAGS,
     Annotation,
     Artifact,
     Machine,
@@ -45,16 +55,20 @@ from protein.types import (
     SweepRecord,
     SweepSpec,
     Trial,
+    TrialEnd,
     TrialRecord,
     TrialState,
     fields_of,
 )
 
-from . import annotations, curves, lifecycle, reading, records, rows, summaries, values
+from . import reading, records, values
 from .database import Database
 from .tables import MAX_NAME_LENGTH, AnnotationRow, ArtifactRow, MachineRow, MeasurementRow, SweepRow, TrialRow
 
 _NO_ANNOTATION = Annotation()
+_PART = 500  # trials whose annotations are asked for in one query
+_WAITS = {"state": TrialState.WAITING.value, "owner": ""}  # the columns of a trial that waits
+_ENDED = {"state": TrialEnd.INTERRUPTED.state.value, "end": TrialEnd.INTERRUPTED.value}
 _POINT = ("steps", "elapsed_seconds", "score", "metrics")  # the columns of a point of a curve
 
 
@@ -82,30 +96,22 @@ class SqlStore(Database):
             row.created_at = session.execute(select(self._now())).scalar_one()
             session.add(row)
             session.flush()
-            return rows.stored_sweep(row)
+            return values.stored_sweep(row)
 
     def find_sweep(self, name: str) -> SweepRecord | None:
         with self._reading() as session:
             row = session.scalar(select(SweepRow).where(SweepRow.name == values.text("sweep name", name)))
-            return None if row is None else rows.stored_sweep(row)
+            return None if row is None else values.stored_sweep(row)
 
     def list_sweeps(self) -> list[SweepRecord]:
         with self._reading() as session:
-            return [rows.stored_sweep(row) for row in session.scalars(select(SweepRow).order_by(SweepRow.id))]
+            return [values.stored_sweep(row) for row in session.scalars(select(SweepRow).order_by(SweepRow.id))]
 
     def set_budget(self, sweep_id: int, max_cost_seconds: float | None) -> None:
-        change = (
-            update(SweepRow).where(SweepRow.id == sweep_id).values(max_cost_seconds=values.budget(max_cost_seconds))
-        )
-        with self._transaction(self._write_engine) as session:
-            if session.connection().execute(change).rowcount == 0:
-                raise self._no_sweep(sweep_id)
+        self._update_sweep(sweep_id, max_cost_seconds=values.budget(max_cost_seconds))
 
     def set_config(self, sweep_id: int, config: Mapping[str, Any]) -> None:
-        change = update(SweepRow).where(SweepRow.id == sweep_id).values(config=values.json_object("config", config))
-        with self._transaction(self._write_engine) as session:
-            if session.connection().execute(change).rowcount == 0:
-                raise self._no_sweep(sweep_id)
+        self._update_sweep(sweep_id, config=values.json_object("config", config))
 
     def start_trial(
         self,
@@ -199,12 +205,14 @@ class SqlStore(Database):
                 session.execute(insert(ArtifactRow), rows)
 
     def release_trial(self, trial: Trial, reason: str, cost_seconds: float | None = None) -> None:
-        change: dict[str, Any] = {**lifecycle.WAITS, "reason": values.readable(reason)}
+        change: dict[str, Any] = {**_WAITS, "reason": values.readable(reason)}
         if cost_seconds is not None:
             change["cost_seconds"] = values.seconds("cost_seconds", cost_seconds)
         with self._transaction(self._write_engine) as session:
             self._fenced_update(session, trial, {**change, "lease_until": self._now()})
-            lifecycle.end_cancelled(session, trial, self._now())
+            # Where a person has asked for its end, it does not begin to wait.
+            asked = update(TrialRow).where(TrialRow.id == trial.id, TrialRow.cancel_requested)
+            session.execute(asked.values(**_ENDED, reason=CANCELLED, finished_at=self._now()))
 
     def take_up_trial(
         self,
@@ -215,19 +223,56 @@ class SqlStore(Database):
         from_steps: int,
         from_seconds: float | None = None,
     ) -> Trial:
-        place = lifecycle.Place(
-            steps=values.integer("from_steps", from_steps, low=0),
-            seconds=None if from_seconds is None else values.seconds("from_seconds", from_seconds),
-        )
+        values.integer("from_steps", from_steps, low=0)
+        if from_seconds is not None:
+            values.seconds("from_seconds", from_seconds)
         owner, lease = values.text("owner", owner), values.lease(lease_seconds)
+        t, m = TrialRow, MeasurementRow
         with self._transaction(self._write_engine) as session:
-            return lifecycle.take_up(session, sweep_id, number, owner, self._now(lease), place)
+            claim = (  # compare-and-set: of two processes that want a trial, one gets it
+                update(t)
+                .where(
+                    t.sweep_id == sweep_id,
+                    t.number == number,
+                    t.state == TrialState.WAITING.value,
+                    t.cancel_requested.is_(False),
+                )
+                .values(state=TrialState.RUNNING.value, owner=owner, lease_until=self._now(lease), reason="")
+                .returning(t.id, t.params, t.seed, t.cost_seconds, t.lost_seconds)
+            )
+            row = session.execute(claim, execution_options={"synchronize_session": False}).one_or_none()
+            if row is None:
+                raise TrialLost(
+                    f"trial {number} does not wait any more: another process has taken it up, or it was cancelled;"
+                    " nothing was written"
+                )
+            beyond = select(func.min(m.position)).where(m.trial_id == row.id, m.steps > from_steps)
+            if (first := session.scalar(beyond)) is not None:
+                session.execute(delete(m).where(m.trial_id == row.id, m.position >= first))
+            last = select(m.steps, m.elapsed_seconds).where(m.trial_id == row.id).order_by(m.position.desc()).limit(1)
+            kept = session.execute(last).one_or_none()
+            steps, seconds = (0, 0.0) if kept is None else (kept.steps, kept.elapsed_seconds)
+            if from_seconds is not None:  # more exact, and the run may have reported less than it had saved
+                steps, seconds = from_steps, from_seconds
+            lost = row.lost_seconds + max(row.cost_seconds - seconds, 0.0)
+            session.execute(
+                update(t).where(t.id == row.id).values(steps=steps, cost_seconds=seconds, lost_seconds=lost)
+            )
+        return Trial(id=row.id, sweep_id=sweep_id, number=number, params=dict(row.params), seed=row.seed, owner=owner)
 
     def interrupt_orphans(self, sweep_id: int, dead_owners: Sequence[str], waiting: Collection[int] = ()) -> list[int]:
         with self._transaction(self._write_engine) as session:
             self._lock_sweep(session, sweep_id)  # two of these at once could lock the trials in different orders
-            orphaned = or_(TrialRow.owner.in_(list(dead_owners)), TrialRow.lease_until < self._now())
-            return lifecycle.interrupt(session, sweep_id, orphaned, waiting, self._now())
+            t, end, now = TrialRow, TrialEnd.INTERRUPTED, self._now()
+            orphaned = or_(t.owner.in_(list(dead_owners)), t.lease_until < self._now())
+            mine = (t.sweep_id == sweep_id, t.state == TrialState.RUNNING.value, orphaned)
+            can_wait = (t.number.in_(values.trial_numbers(waiting)), t.cancel_requested.is_(False))
+            wait = update(t).where(*mine, *can_wait).values(**_WAITS, reason=end.text)
+            reason = case((t.cancel_requested, CANCELLED), else_=end.text)
+            ended = update(t).where(*mine).values(**_ENDED, reason=reason, finished_at=now)
+            connection = session.connection()
+            found = [*connection.execute(wait.returning(t.number)).scalars()]
+            return sorted([*found, *connection.execute(ended.returning(t.number)).scalars()])
 
     def live_trials(self, sweep_id: int) -> dict[int, str]:
         mine = (TrialRow.sweep_id == sweep_id, TrialRow.state == TrialState.RUNNING.value)
@@ -281,11 +326,11 @@ class SqlStore(Database):
         self, sweep_id: int, numbers: Collection[int], max_points: int, *, metric: str | None = None
     ) -> dict[int, CurveColumns]:
         with self._reading(sweep_id) as session:
-            return curves.thinned(session, sweep_id, numbers, max_points, metric)
+            return reading.thinned(session, sweep_id, numbers, max_points, metric)
 
     def summaries(self, sweep_ids: Collection[int] | None = None) -> dict[int, SweepSummary]:
         with self._reading() as session:
-            return summaries.summaries(session, sweep_ids)
+            return reading.summaries(session, sweep_ids)
 
     def annotate(
         self,
@@ -299,37 +344,84 @@ class SqlStore(Database):
         excluded: bool | None = None,
     ) -> None:
         chosen = [numbers] if isinstance(numbers, int) else numbers
-        change = annotations.Change(
-            tags=None if tags is None else annotations.checked_tags(tags),
-            add_tags=annotations.checked_tags(add_tags),
-            remove_tags=annotations.checked_tags(remove_tags),
-            note=None if note is None else annotations.checked_note(note),
-            excluded=excluded,
-        )
+        kept = None if tags is None else values.tags(tags)
+        more, fewer = values.tags(add_tags), values.tags(remove_tags)
+        note = None if note is None else values.note(note)
         with self._transaction(self._write_engine) as session:
-            self._lock_sweep(session, sweep_id)
-            annotations.annotate(session, sweep_id, chosen, change)
+            self._lock_sweep(session, sweep_id)  # so revisions have an order
+            rows = self._annotation_rows(session, sweep_id, chosen)
+            newest = select(func.max(AnnotationRow.revision)).where(AnnotationRow.sweep_id == sweep_id)
+            for revision, (number, row) in enumerate(rows.items(), start=(session.scalar(newest) or 0) + 1):
+                now = [*(row.tags if kept is None else kept), *more]
+                row.tags = list(dict.fromkeys(tag for tag in now if tag not in fewer))
+                if len(row.tags) > MAX_TAGS:
+                    raise StoreError(
+                        f"trial {number} would have {len(row.tags)} tags, and {MAX_TAGS} are the most, so nothing was"
+                        " changed; remove some"
+                    )
+                row.note = row.note if note is None else note
+                row.excluded = row.excluded if excluded is None else excluded
+                row.revision = revision
+                session.add(row)
+
+    def _annotation_rows(self, session: Session, sweep_id: int, numbers: Collection[int]) -> dict[int, AnnotationRow]:
+        """Returns the annotations of trials, by number, new ones where there are none. Raises `StoreError`."""
+        wanted = values.trial_numbers(numbers)
+        for number in set(numbers).difference(wanted):
+            raise StoreError(
+                f"the sweep has no trial {number:.6g}, so nothing was changed; protein show lists its trials"
+            )
+        ids: dict[int, int] = {}
+        known: dict[int, AnnotationRow] = {}
+        for first in range(0, len(wanted), _PART):
+            mine = (TrialRow.sweep_id == sweep_id, TrialRow.number.in_(wanted[first : first + _PART]))
+            ids |= dict(session.execute(select(TrialRow.number, TrialRow.id).where(*mine)).all())
+            joined = select(AnnotationRow).join(TrialRow, TrialRow.id == AnnotationRow.trial_id)
+            known |= {row.trial_id: row for row in session.scalars(joined.where(*mine))}
+        for number in wanted:
+            if number not in ids:
+                raise StoreError(
+                    f"the sweep has no trial {number}, so nothing was changed; protein show lists its trials"
+                )
+            if ids[number] not in known:
+                row = AnnotationRow(trial_id=ids[number], sweep_id=sweep_id, tags=[], note="", excluded=False)
+                known[ids[number]] = row
+        return {number: known[ids[number]] for number in wanted}
 
     def request(self, sweep_id: int, requested: Request) -> None:
-        change = update(SweepRow).where(SweepRow.id == sweep_id).values(requested=Request(requested).value)
-        with self._transaction(self._write_engine) as session:
-            if session.connection().execute(change).rowcount == 0:
-                raise self._no_sweep(sweep_id)
+        self._update_sweep(sweep_id, requested=Request(requested).value)
 
     def cancel(self, sweep_id: int, numbers: Collection[int]) -> None:
         with self._transaction(self._write_engine) as session:
             self._lock_sweep(session, sweep_id)
-            lifecycle.cancel(session, sweep_id, numbers, self._now())
+            t = TrialRow
+            mine = (t.sweep_id == sweep_id, t.number.in_(values.trial_numbers(numbers)))
+            # Locked, so that none finishes between this look and the change.
+            rows = session.execute(select(t.number, t.state).where(*mine).order_by(t.number).with_for_update()).all()
+            states = {row.number: TrialState(row.state) for row in rows}
+            for number in sorted(set(numbers)):
+                if number not in states:
+                    raise StoreError(
+                        f"the sweep has no trial {number}, so none was cancelled; protein show lists its trials"
+                    )
+                if states[number].finished:
+                    raise StoreError(f"trial {number} has finished ({states[number]}), so none was cancelled")
+            session.execute(update(t).where(*mine).values(cancel_requested=True))
+            waits = (*mine, t.state == TrialState.WAITING.value)
+            session.execute(update(t).where(*waits).values(**_ENDED, reason=CANCELLED, finished_at=self._now()))
 
     def set_ended(self, sweep_id: int, ended: str) -> None:
-        change = update(SweepRow).where(SweepRow.id == sweep_id).values(ended=values.readable(ended))
+        self._update_sweep(sweep_id, ended=values.readable(ended))
+
+    def _update_sweep(self, sweep_id: int, **columns: Any) -> None:
         with self._transaction(self._write_engine) as session:
+            change = update(SweepRow).where(SweepRow.id == sweep_id).values(**columns)
             if session.connection().execute(change).rowcount == 0:
                 raise self._no_sweep(sweep_id)
 
     def machines(self) -> list[Machine]:
         with self._reading() as session:
-            return [rows.stored_machine(row) for row in session.scalars(select(MachineRow).order_by(MachineRow.id))]
+            return [values.stored_machine(row) for row in session.scalars(select(MachineRow).order_by(MachineRow.id))]
 
     def add_machine(self, machine: Machine) -> None:
         with self._transaction(self._write_engine) as session:
@@ -360,10 +452,10 @@ class SqlStore(Database):
                 cancelled=frozenset(session.scalars(cancelled)),
             )
 
-    def _annotated(self, session: Session, sweep_id: int, records: Sequence[TrialRecord]) -> Iterator[TrialRecord]:
+    def _annotated(self, session: Session, sweep_id: int, earlier: Sequence[TrialRecord]) -> Iterator[TrialRecord]:
         """Yields trials that were read earlier with their annotations as they are now."""
-        written = annotations.read(session, TrialRow.sweep_id == sweep_id)
-        for record in records:
+        written = records.annotations(session, TrialRow.sweep_id == sweep_id)
+        for record in earlier:
             now = fields_of(written.get(record.id, _NO_ANNOTATION))
             same = all(getattr(record, name) == value for name, value in now.items())
             yield record if same else dataclasses.replace(record, **now)

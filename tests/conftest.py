@@ -120,7 +120,7 @@ def own_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def engine(own_url: str) -> "Iterator[Engine]":
     """Of a database whose schema the migrations made."""
-    from protein.storage.engine import create_engine, parse_url
+    from protein.storage.database import create_engine, parse_url
 
     open_store(own_url).close()
     engine = create_engine(parse_url(own_url))

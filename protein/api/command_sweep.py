@@ -12,7 +12,7 @@ from typing import Any
 from protein import envs_c
 from protein.api.definition import check_name
 from protein.config.resolve import file_name
-from protein.config.space_content import SpaceFile
+from protein.config.space_toml import SpaceFile
 from protein.errors import UsageError
 from protein.names import NAME_LENGTH, folder_name
 from protein.ports import Designer

@@ -24,6 +24,7 @@ import dataclasses
 import inspect
 import os
 import threading
+import time
 from collections.abc import Sequence
 from typing import Literal
 
@@ -31,9 +32,12 @@ from protein import validate
 from protein.api import stores
 from protein.api import trackers as beside_trackers
 from protein.api import warm_start as warm_starts
+from protein.api.answers import at_the_end
 from protein.api.definition import check_name, create_or_resume
-from protein.api.function_sweep_lines import Lines
-from protein.api.function_sweep_result import SweepResult, result_of
+from protein.api.recommended import best_cut_short, cut_short_note
+from protein.api.summary import summary
+from protein.direction import shown_trial
+from protein.engine import pareto
 from protein.errors import TrialFailed, UsageError
 from protein.ports import Store, SweepStatus
 from protein.run.devices import slots_of_machine
@@ -45,12 +49,81 @@ from protein.sweep.loop import LoopSettings, run_sweep
 from protein.sweep.methods import make_designer
 from protein.sweep.stop_when import StopWhen
 from protein.sweep.taking_over import refuse_beside
+from protein.trackers.tracker import check_trackers
 from protein.types import (
+    Direction,
     Params,
     SweepRecord,
     SweepSpec,
+    TrialRecord,
+    TrialState,
 )
 from protein.units import parse_duration
+from protein.view import commands, data, text
+from protein.view.terminal import progress, spent_at_start
+
+# What `protein.Sweep(...).run(train)` returns.
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SweepResult:
+    """The results of a sweep so far. Scores are as the training function returned them.
+
+    Attributes:
+        name: the sweep's, to ask `protein best NAME` and the like.
+        trials: all, by number.
+        best: what `protein best` recommends, the complete trial with the best expected score. It need not be the one
+            that measured best, whose score noise may have raised. None where no trial is complete.
+        front: the Pareto front, cheapest first: each trial measured better than all that cost less.
+        summary: what was found, and what to know before using it, one sentence a line; "" where no trial is complete
+            and none was stopped at a limit of cost.
+        ended: why no more trials were started, in words, as in "the budget is spent", "every config of the space was
+            tried" or "the limit of 20 trials is reached"; "interrupted" by Ctrl-C; with `stop_when` the gain that was
+            expected.
+        interrupted: whether Ctrl-C ended it.
+        store: the URL of the store that holds the sweep, with which `protein.plots` finds it.
+    """
+
+    name: str
+    trials: tuple[TrialRecord, ...]
+    best: TrialRecord | None
+    front: tuple[TrialRecord, ...]
+    ended: str
+    interrupted: bool
+    summary: str
+    store: str = dataclasses.field(repr=False)  # it may hold a password
+
+
+def result_of(
+    sweep: SweepRecord,
+    trials: list[TrialRecord],
+    direction: Direction,
+    *,
+    ended: SweepStatus,
+    url: str,
+) -> SweepResult:
+    """Returns the results of a sweep whose loop has ended.
+
+    `url` is where the store is, whatever the working directory: the function may have changed it.
+    """
+    best, found = None, ""
+    if any(trial.state is TrialState.COMPLETE and not trial.excluded for trial in trials):
+        recommended = at_the_end(sweep, trials, url)
+        best = recommended.best.trial  # its score is as the function returned it
+        found = "\n".join([summary(recommended), *recommended.notes()])
+    elif (cut_short := best_cut_short(trials)) is not None:
+        found = f"no complete trial\n{cut_short_note(shown_trial(cut_short, direction), trains=False)}"
+    return SweepResult(
+        name=sweep.spec.name,
+        trials=tuple(shown_trial(trial, direction) for trial in trials),
+        best=best,
+        front=tuple(shown_trial(trial, direction) for trial in pareto.front(trials)),
+        ended=ended.ended,
+        interrupted=ended.stopping,
+        summary=found,
+        store=url,
+    )
+
 
 _DEFAULT_NAME = "sweep"
 
@@ -137,7 +210,7 @@ class Sweep:
             raise UsageError("can_continue needs a cost_parameter in the space: the parameter that counts the steps")
         if isinstance(trackers, str):
             raise UsageError(f"trackers must be a list of names, got {trackers!r}; write trackers=[{trackers!r}]")
-        self._trackers = beside_trackers.check(trackers, "trackers")
+        self._trackers = check_trackers(trackers, "trackers")
         self._store = None if store is None else os.fspath(store)
         self._direction = validate.direction(direction)
 
@@ -305,3 +378,120 @@ def _check_callable(train: Train) -> None:
 
 def _seconds(value: str | float | None, what: str) -> float | None:
     return parse_duration(value, what) if isinstance(value, str) else validate.seconds(value, what)
+
+
+# What a sweep over a function prints: its start and limits, now and then a finished trial, and what it has found.
+
+_QUIET_SECONDS = 2.0  # after a printed line, no line for a finished trial in this time
+_MIN_OVERRUN = 1.05  # times the cap; the cost of a trial that reports often exceeds its cap by less
+
+
+class Lines:
+    """A listener (see `protein.ports.Listener`) that prints the start, the end and, now and then, a finished trial."""
+
+    def __init__(self, direction: Direction, *, quiet: bool) -> None:
+        self._direction, self._quiet = direction, quiet
+        self._printed = time.monotonic()
+        self._spent_before: float | None = None
+        self._told_of_overrun = False
+
+    def announce(
+        self,
+        sweep: SweepRecord,
+        trials: Sequence[TrialRecord],
+        settings: LoopSettings,
+        *,
+        created: bool,
+        cap_given: bool,
+    ) -> None:
+        """Prints what begins now, and its limits.
+
+        Args:
+            sweep: as it is stored.
+            trials: those that it has already.
+            settings: how it is run.
+            created: whether the sweep is new.
+            cap_given: whether the user gave the cap on one trial's cost.
+        """
+        limits = _limits(settings, cap_given=cap_given)
+        budget = settings.max_cost_seconds
+        if created:
+            first = [] if budget is None else [f"budget {text.seconds(budget)}"]
+            line = f"sweep '{sweep.spec.name}': {', '.join([*first, *limits])}"
+            if taken := sweep.spec.warm_start:
+                line += f"; warm start from {source_snapshot.described(taken)}"
+        else:
+            of = "" if budget is None else f" of {text.seconds(budget)}"
+            spent = f"{text.seconds(data.spent_seconds(trials))}{of} spent"
+            far = ", ".join([f"{_count(len(trials))} so far", spent, *limits])
+            line = f"sweep '{sweep.spec.name}' is resumed: {far}"
+        self.log(line)
+
+    def update(self, status: SweepStatus) -> None:
+        if self._spent_before is None:
+            self._spent_before = spent_at_start(status)
+
+    def started(self, trial: TrialRecord) -> None:
+        pass
+
+    def finished(self, trial: TrialRecord, status: SweepStatus) -> None:
+        if self._spent_before is None:
+            before = [t.cost_seconds for t in status.trials if t.state.finished and t.number != trial.number]
+            self._spent_before = sum(before)
+        if time.monotonic() - self._printed >= _QUIET_SECONDS:
+            line = text.outcome_line(shown_trial(trial, self._direction))
+            self.log(f"{line}; {progress(status, self._spent_before).line()}")
+        cap = status.max_trial_seconds
+        if cap is not None and trial.cost_seconds > _MIN_OVERRUN * cap and not self._told_of_overrun:
+            self._told_of_overrun = True
+            self.log(
+                f"trial {trial.number} took {text.seconds(trial.cost_seconds)}, above the cap of {text.seconds(cap)}:"
+                " a function can be stopped only when it calls report; max_trial_cost changes the cap"
+            )
+
+    def log(self, line: str) -> None:
+        self._printed = time.monotonic()
+        self._print(f"{time.strftime('%H:%M:%S')} {line}")
+
+    def conclude(self, result: SweepResult, store: str | None) -> None:
+        """Prints why the sweep ended, what was found, and the command that shows it."""
+        ended = "interrupted, run it again to resume" if result.interrupted else result.ended
+        counted = ", ".join(data.counts(result.trials).ends())
+        trials = _count(len(result.trials)) + (f" ({counted})" if counted else "")
+        spent = text.seconds(data.spent_seconds(result.trials))
+        self._print(f"sweep '{result.name}': {ended}; {trials}; {spent} spent")
+        for line in result.summary.splitlines() or ["no complete trial"]:
+            self._print(line)
+        view = "show" if result.best is None else "best"  # `protein best` needs a complete trial
+        self._print(f"see: {commands.command(view, result.name, *stores.store_words(store))}")
+
+    def _print(self, line: str) -> None:
+        if self._quiet:
+            return
+        try:
+            try:
+                print(line, flush=True)
+            except UnicodeEncodeError:  # it can write no more than ASCII, say
+                print(line.encode("ascii", "backslashreplace").decode(), flush=True)
+        except (OSError, ValueError):  # its reader is gone, or it is closed: the sweep goes on
+            self._quiet = True
+
+
+def _limits(settings: LoopSettings, *, cap_given: bool) -> list[str]:
+    """Returns the limits besides the budget in words."""
+    limits, cap, unlimited = [], settings.max_trial_seconds, settings.max_cost_seconds is None
+    if unlimited and settings.max_trials is not None:
+        limits.append("no budget")
+    if cap is not None:
+        why = "" if cap_given else " (a quarter of the budget; max_trial_cost changes it)"
+        limits.append(f"at most {text.seconds(cap)} for one trial{why}")
+    if settings.max_trials is not None:
+        limits.append(f"at most {_count(settings.max_trials)}")
+    elif unlimited:
+        other = "" if cap is None else "other "
+        limits.append(f"no {other}limit: it runs until Ctrl-C; budget or max_trials end it")
+    return limits
+
+
+def _count(count: int) -> str:
+    return "1 trial" if count == 1 else f"{count} trials"

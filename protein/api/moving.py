@@ -11,7 +11,7 @@ from protein.api.definition import check_name
 from protein.errors import StoreError, UsageError
 from protein.names import NAME_LENGTH, is_name
 from protein.run.lease import dead_owners
-from protein.storage.transfer import Item, StoredSweep
+from protein.storage.whole import Item, StoredSweep
 from protein.sweep.alive import Life, alive, resting_owner
 from protein.types import Machine, Request, SweepRecord
 

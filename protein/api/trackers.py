@@ -1,35 +1,47 @@
 """Trackers beside a running sweep, and afterwards: starts their processes, and says what a person should know of them.
 
 None of it can fail a sweep: what goes wrong is one line, and the command that catches up.
+
+The process of one tracker is `python -m protein.api.trackers`. It opens $PROTEIN_STORE, and writes what is new. While
+its standard input is open it looks for news every few seconds; then it writes what is left and ends. What fails is
+tried again, at growing intervals.
 """
 
+import argparse
 import contextlib
 import dataclasses
+import os
+import select
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
-from protein.api import stores, tracking
-from protein.errors import UsageError
+from protein.api import stores
+from protein.errors import ProteinError, UsageError
+from protein.names import folder_name
 from protein.ports import Listener, SweepStatus
-from protein.trackers import registry
-from protein.trackers.messages import Message
-from protein.trackers.process import TrackerProcess, wait_all
+from protein.trackers.exporter import Exporter, Progress
+from protein.trackers.position import Position, file_name, locked
+from protein.trackers.process import Message, TrackerProcess, one_line, send_message, wait_all
+from protein.trackers.tracker import Tracker, make_tracker
 from protein.types import TrialRecord
 from protein.view import commands
 
 END_SECONDS = 20.0  # that the end of a sweep waits for its trackers
 SILENT_SECONDS = 120.0  # without a sign of life, then `sync` ends a tracker's process
-_MODULE = "protein.api.tracking"
-
-check = registry.check
-TRACKERS = registry.TRACKERS
+_MODULE = "protein.api.trackers"
+POLL_SECONDS = 2.0  # between two looks at the store
+RETRY_SECONDS = (2.0, 5.0, 15.0, 60.0)  # after the first failure in a row, the second, ...; the last one repeats
+NICENESS = 10  # trials and the sweep come first
+FOLDER = "_trackers"  # beside the folders of sweeps, whose names begin with a letter or a digit
 
 
 def start(names: Sequence[str], store_url: str, sweep: str, *, follow: bool) -> list[TrackerProcess]:
     """Starts a process for each tracker.
 
     Args:
-        names: of trackers, from `registry.check`.
+        names: of trackers, from `check`.
         store_url: of the store.
         sweep: its name; it is in the store.
         follow: go on until told to end; otherwise write what is there.
@@ -39,11 +51,11 @@ def start(names: Sequence[str], store_url: str, sweep: str, *, follow: bool) -> 
         UsageError: they would write through a symbolic link.
     """
     started: list[TrackerProcess] = []
-    tracking.refuse_links(tracking.folder(store_url))
+    refuse_links(folder(store_url))
     try:
         for name in names:
             words = [f"--sweep={sweep}", "--tracker", name, *(["--follow"] if follow else [])]
-            log = tracking.log_file(store_url, sweep, name)
+            log = log_file(store_url, sweep, name)
             started.append(TrackerProcess(name, _MODULE, words, variables={stores.VARIABLE: store_url}, log=log))
     except OSError:
         for process in started:
@@ -58,7 +70,7 @@ def beside(listener: Listener, names: Sequence[str], *, store: str | None, sweep
 
     Args:
         listener: of the sweep; it is told what a person should know of the trackers.
-        names: of trackers, from `registry.check`; none: nothing is done.
+        names: of trackers, from `check`; none: nothing is done.
         store: the user's own word for the store, None for the usual one.
         sweep: its name; it is in the store.
     """
@@ -183,7 +195,7 @@ def sync(names: Sequence[str], store_url: str, sweep: str, progress: Callable[[s
     """Writes everything that is new to each tracker, and waits for it.
 
     Args:
-        names: of trackers, from `registry.check`.
+        names: of trackers, from `check`.
         store_url: of the store.
         sweep: its name; it is in the store.
         progress: called with the tracker's name, the trials written and those that are left.
@@ -227,3 +239,96 @@ class Synced:
     written: int
     how_to_look: str
     error: str
+
+
+def folder(store_url: str) -> Path:
+    """Returns the folder of a store's trackers: their positions, logs and, where they write files, these."""
+    return stores.artifacts_root(store_url) / FOLDER
+
+
+def refuse_links(place: Path) -> None:
+    """Raises `UsageError` where a tracker's files would be written through a symbolic link, which leads elsewhere."""
+    for path in (place, *place.glob("*"), *(place / "positions").glob("*")):  # tools make links of their own deeper
+        if path.is_symlink():
+            raise UsageError(f"{path} is a symbolic link, through which no tracker writes; delete it")
+
+
+def log_file(store_url: str, sweep: str, tracker: str) -> Path:
+    """Returns what a tracker's process and the tool's package print."""
+    return folder(store_url) / "positions" / f"{folder_name(sweep)}.{tracker}.log"
+
+
+def main() -> int:
+    """Runs one tracker's process; see `protein.trackers.process` for what it prints."""
+    parser = argparse.ArgumentParser()
+    for name in ("sweep", "tracker"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--follow", action="store_true", help="go on until standard input closes")
+    given = parser.parse_args()
+    with contextlib.suppress(OSError):
+        os.nice(NICENESS)
+    output = _own_output()
+    try:
+        place = folder(stores.url(None))
+        refuse_links(place)
+        with stores.opened(None) as store:
+            sweep = stores.find(store, given.sweep)
+            tracker = make_tracker(given.tracker, place)
+            path = place / "positions" / file_name(sweep.spec.name, given.tracker, tracker.destination)
+            with locked(path, f"sweep '{sweep.spec.name}' cannot be written to {given.tracker}"):
+                send_message(output, "begun", destination=tracker.destination, how_to_look=tracker.how_to_look)
+                exporter = Exporter(tracker, store, sweep, Position(path, sweep, tracker.destination))
+                return _run(exporter, tracker, output, follow=given.follow)
+    except ProteinError as error:
+        send_message(output, "failed", error=" ".join(str(error).split()), waiting=-1)
+        return error.exit_code
+    except Exception as error:  # of the tool's package, when it is imported or set up
+        send_message(output, "failed", error=one_line(error), waiting=-1)
+        raise
+
+
+def _run(exporter: Exporter, tracker: Tracker, output: int, *, follow: bool) -> int:
+    written, failures = 0, 0
+
+    def report(progress: Progress) -> None:
+        send_message(output, "progress", written=written + progress.written, waiting=progress.waiting)
+
+    last = not follow
+    while True:  # once more after the end was asked for
+        try:
+            written += exporter.run(report)
+            if failures:  # it has caught up, also where there was nothing to write
+                failures = 0
+                report(Progress(written=0, waiting=0))
+        # The tools raise whatever they like, and nothing of it may end the catching up.
+        except Exception as error:
+            failures += 1
+            send_message(output, "failed", error=one_line(error), waiting=exporter.num_waiting)
+        if last:
+            break
+        pause = RETRY_SECONDS[min(failures, len(RETRY_SECONDS)) - 1] if failures else POLL_SECONDS
+        last = _has_closed(pause)
+    with contextlib.suppress(Exception):
+        tracker.close()
+    send_message(output, "ended", written=written, waiting=exporter.num_waiting)
+    return 1 if failures else 0
+
+
+def _has_closed(seconds: float) -> bool:
+    """Waits, at most until standard input closes. Returns whether it has."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        if select.select([sys.stdin], [], [], left)[0] and not os.read(sys.stdin.fileno(), 1024):
+            return True
+    return False
+
+
+def _own_output() -> int:
+    """Returns a descriptor for our messages alone: what the tools print goes to standard error, the log."""
+    output = os.dup(1)
+    os.dup2(2, 1)
+    return output
+
+
+if __name__ == "__main__":
+    sys.exit(main())

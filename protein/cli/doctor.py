@@ -27,7 +27,7 @@ from protein.cli.output import print_json
 from protein.cli.parse import Command
 from protein.errors import ProteinError, UsageError
 from protein.run import speed, usage
-from protein.trackers.registry import TRACKERS
+from protein.trackers.tracker import TRACKERS
 from protein.trainer.machine.cores import usable_cores
 from protein.units import format_size
 from protein.urls import hidden
@@ -182,7 +182,7 @@ def _compiler() -> Check:
 
 def _trackers() -> list[Check]:
     """Says which packages of trackers are there. None is imported, which would take seconds."""
-    there = [name for name, kind in TRACKERS.items() if importlib.util.find_spec(kind.package) is not None]
+    there = [name for name in TRACKERS if importlib.util.find_spec(name) is not None]
     missing = [name for name in TRACKERS if name not in there]
     detail = f"--tracker can be {', '.join(there)}" if there else "no package of a tracker is installed"
     if missing:

@@ -16,6 +16,7 @@ from protein.errors import TrialFailed, UsageError
 from protein.imports.runs import Source
 from protein.names import folder_name
 from protein.space.parameters import Categorical, Parameter
+from protein.trackers.tracker import TRACKERS, check_trackers
 from protein.types import Direction
 from protein.units import format_size
 from protein.view import commands, tables
@@ -222,9 +223,9 @@ def _parameter(one: Parameter) -> str:
 def run_sync(command: Command) -> int:
     arguments: SyncArguments = command.arguments
     if not arguments.tracker:
-        known = ", ".join(trackers.TRACKERS)
+        known = ", ".join(TRACKERS)
         raise UsageError(f"sync needs --tracker NAME, one of {known}; give it several times for several")
-    names = trackers.check(arguments.tracker)
+    names = check_trackers(arguments.tracker)
     with stores.opened(arguments.store) as store:
         sweep = stores.find(store, arguments.sweep).spec.name
     console = tables.make_console()

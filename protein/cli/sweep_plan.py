@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from protein import envs_c
-from protein.api import backends, trackers, trainer_sweep
+from protein.api import backends, trainer_sweep
 from protein.api import command_sweep as command_sweeps
 from protein.api.recommended import score_range
 from protein.api.training import require_device
@@ -25,6 +25,7 @@ from protein.run.devices import Slots, slots_of_machine
 from protein.run.job import runs_trainer
 from protein.sweep import continuing, until
 from protein.sweep.stop_when import StopWhen
+from protein.trackers.tracker import check_trackers
 from protein.types import SweepSpec
 from protein.units import parse_duration, parse_size
 
@@ -106,7 +107,7 @@ def read(command: Command, console: Console) -> Plan:
         budget_seconds=budget,
         place=place,
         slots=slots,
-        trackers=trackers.check(arguments.tracker),
+        trackers=check_trackers(arguments.tracker),
         stop_when=_stop_when(arguments, spec),
         until=None if arguments.until is None else until.parse(arguments.until, "--until", datetime.now().astimezone()),
     )

@@ -13,8 +13,17 @@ from protein.api import stores
 from protein.api.answers import Answers
 from protein.api.found_config import config_changes
 from protein.api.recommended import stored_values
-from protein.api.run_folder import MEASUREMENTS, Interrupted, Recorder, interrupted_run, run_directory
-from protein.api.training import Trained, check_data, require_device, train
+from protein.api.training import (
+    MEASUREMENTS,
+    Interrupted,
+    Recorder,
+    Trained,
+    check_data,
+    interrupted_run,
+    require_device,
+    run_directory,
+    train,
+)
 from protein.cli import INTERRUPTED_CODE, evaluate_language
 from protein.cli.arguments import TrainArguments
 from protein.cli.output import require_file, writing

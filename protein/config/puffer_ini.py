@@ -11,7 +11,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
-from protein.config.space_content import SpaceFile, direction_of, start_of
+from protein.config.space_toml import SpaceFile, direction_of, start_of
 from protein.errors import UsageError
 from protein.space import Space
 from protein.space.parameters import Float, Integer, Parameter, Scale

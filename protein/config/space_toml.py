@@ -1,4 +1,4 @@
-"""Our own form of a space in a file, for programs that are not our trainer.
+"""What a file of `--space` says, whatever its form is (`SpaceFile`), and our own form, for other programs.
 
     cost_parameter = "steps"
 
@@ -15,24 +15,61 @@ Without `[space]`, every table of the file is a part of the space: `[lr]` with a
 configs/.
 """
 
-import tomllib
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from protein.config.layers import NUMERIC_KEYS, RANGE_KEYS
-from protein.config.space_content import SpaceFile, direction_of, start_of
 from protein.errors import UsageError
 from protein.space import Space
 from protein.space.parameters import Categorical, Float, Integer, Parameter, Scale
 from protein.spelling import is_slip, nearest
-from protein.types import ParamValue
+from protein.types import Direction, ParamValue
 
 _KEYS = ("space", "cost_parameter", "constraints", "direction")
 _TABLE_KEYS = ("value", *RANGE_KEYS)
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SpaceFile:
+    """What a file says of a sweep.
+
+    Attributes:
+        space: what is searched, with the fixed values.
+        start: the config that is tried first; None: the file gives no values.
+        direction: of the score; None: the file does not say.
+        command: how the program is run, in the form of `--command`; None: the file does not say.
+        params: how the program gets its parameters (`--params`); None: as usual.
+        warnings: what the file holds and is not taken over, a line each.
+    """
+
+    space: Space
+    start: dict[str, ParamValue] | None = None
+    direction: Direction | None = None
+    command: str | None = None
+    params: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def start_of(space: Space, *, given: bool) -> dict[str, ParamValue] | None:
+    """Returns the config that is tried first, where the file has given any values; it is made valid."""
+    return space.snap(space.default()) if given else None
+
+
+def direction_of(value: object, source: str, key: str) -> Direction:
+    """Returns the direction that a file gives. Raises `UsageError` for another word."""
+    for direction in Direction:
+        if value == direction.value:
+            return direction
+    close = nearest(str(value), [one.value for one in Direction])
+    meant = close if "did you mean" in close else ""
+    raise UsageError(f"{source}: {key} = {value!r} must be maximize or minimize{meant}")
+
+
 def read(text: str, source: str) -> SpaceFile:
     """Returns what the file says. Raises `UsageError`, or `SpaceError` for a range that cannot be."""
+    import tomllib  # late, as wherever a command that only shows results may be on the way
+
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -4,9 +4,17 @@ It is in a session of its own, so Ctrl-C in the terminal does not reach it. Its 
 open for as long as there may be news: when that closes, also because this process has died, it writes what is left and
 ends. Nothing that it does can block this process: its output is read by a thread, and its end is waited for with a
 limit.
+
+It says what it does on its standard output, one JSON object a line:
+
+    {"event": "begun", "destination": ..., "how_to_look": ...}
+    {"event": "progress", "written": ..., "waiting": ...}      after every batch
+    {"event": "failed", "error": ..., "waiting": ...}          it tries again, unless it is to end
+    {"event": "ended", "written": ..., "waiting": ...}         its last line
 """
 
 import contextlib
+import json
 import os
 import queue
 import subprocess
@@ -15,10 +23,10 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from protein.trackers.messages import Message, parse
-
+Message = Mapping[str, Any]
+MAX_ERROR = 300  # characters
 MAX_UNREAD = 10_000  # messages that are kept; later ones are dropped
 
 
@@ -101,7 +109,7 @@ class TrackerProcess:
     def _read(self, output: IO[str]) -> None:
         with contextlib.suppress(OSError, ValueError), output:
             for line in output:
-                message = parse(line)
+                message = parse_message(line)
                 if message is not None and self._messages.qsize() < MAX_UNREAD:
                     self._messages.put(message)
 
@@ -111,3 +119,24 @@ def wait_all(processes: Sequence[TrackerProcess], seconds: float) -> None:
     until = time.monotonic() + seconds
     for process in processes:
         process.wait(max(until - time.monotonic(), 0.0))
+
+
+def send_message(output: int, event: str, **fields: object) -> None:
+    """Writes a message to a file descriptor. Where nobody listens any more, it does nothing."""
+    with contextlib.suppress(BrokenPipeError):
+        os.write(output, (json.dumps({"event": event, **fields}) + "\n").encode())
+
+
+def parse_message(line: str) -> Message | None:
+    """Returns a message; None for a line that is none."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and isinstance(found.get("event"), str) else None
+
+
+def one_line(error: BaseException) -> str:
+    """Returns an error in one line: its kind where its text does not say enough."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}"[:MAX_ERROR] if text else type(error).__name__

@@ -1,10 +1,21 @@
-"""The protocol of a tracker, and what it is given. `tests/contracts/test_trackers.py` holds every tracker to it."""
+"""The protocol of a tracker, what it is given, and the trackers by name: which package each needs.
+
+`tests/contracts/test_trackers.py` holds every tracker to the protocol.
+"""
 
 import dataclasses
-from collections.abc import Sequence
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Protocol
 
+from protein.errors import UsageError
+from protein.spelling import nearest
 from protein.types import SweepRecord, TrialRecord
+
+# Each is a module beside this one, with `make(folder)`, a package to be installed, and an extra of ours, by this name.
+TRACKERS = ("mlflow", "neptune", "wandb", "tensorboard", "trackio")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,3 +66,34 @@ class Tracker(Protocol):
     def close(self) -> None:
         """Ends the sweep's part, so that it does not look as if it still ran. May be called after a failed write."""
         ...
+
+
+def check_trackers(names: Iterable[str], flag: str = "--tracker") -> tuple[str, ...]:
+    """Returns the names of trackers, each once and in order.
+
+    Raises:
+        UsageError: a name is unknown, or the tracker's package is not installed.
+    """
+    found: list[str] = []
+    for name in names:
+        if name not in TRACKERS:
+            raise UsageError(f"{flag} '{name}' is no tracker{nearest(name, TRACKERS)}")
+        if importlib.util.find_spec(name) is None:
+            raise UsageError(
+                f"{flag} {name} needs the package {name}, which is not installed; run"
+                f" pip install 'protein-sweep[{name}]'"
+            )
+        if name not in found:
+            found.append(name)
+    return tuple(found)
+
+
+def make_tracker(name: str, folder: Path) -> Tracker:
+    """Returns a tracker, and imports its package, which may take seconds.
+
+    Args:
+        name: one that `check_trackers` has passed.
+        folder: where it writes unless the tool's own environment variables say otherwise; it may not exist yet.
+    """
+    factory: Callable[[Path], Tracker] = importlib.import_module(f"protein.trackers.{name}").make
+    return factory(folder)

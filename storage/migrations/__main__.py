@@ -7,8 +7,9 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 
-from protein.storage.engine import WRITE, create_engine, parse_url
 from protein.storage.upgrade import HEAD, MIGRATIONS, bring_up_to_date
+
+from ..database import WRITE, create_engine, parse_url
 
 
 def main(message: str) -> None:

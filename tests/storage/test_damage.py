@@ -14,7 +14,7 @@ from store_samples import LEASE_SECONDS, complete, new_sweep, points, start
 
 from protein.errors import StoreError
 from protein.storage import open_store, open_whole_store, schema_versions
-from protein.storage.engine import create_engine, explain, parse_url
+from protein.storage.database import create_engine, explain, parse_url
 from protein.storage.whole import WholeStore
 from protein.types import Machine
 

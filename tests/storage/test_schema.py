@@ -17,7 +17,7 @@ from sqlalchemy import Engine, inspect, text
 from store_samples import complete, new_sweep, start
 
 from protein.storage import open_store, upgrade
-from protein.storage.engine import WRITE, create_engine, parse_url
+from protein.storage.database import WRITE, create_engine, parse_url
 from protein.storage.tables import AnnotationRow, Base, MachineRow, SweepRow, TrialRow
 from protein.types import (
     Annotation,

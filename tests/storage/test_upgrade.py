@@ -19,7 +19,7 @@ from store_samples import new_sweep, start
 from protein.cli import main
 from protein.errors import StoreError
 from protein.storage import copy_file, open_store, upgrade
-from protein.storage.engine import WRITE, create_engine, parse_url
+from protein.storage.database import WRITE, create_engine, parse_url
 
 ASSETS = Path(__file__).parents[1] / "assets"
 OLD = sorted(ASSETS.glob("storage_*.db"))
@@ -252,8 +252,8 @@ def test_an_older_schema_that_may_only_be_read_says_how_to_read_it(
 ) -> None:
     path, copy = tmp_path / "x.db", tmp_path / "copy.db"
     shutil.copy(ASSETS / "storage_0001.db", path)
-    for module in ("engine", "database"):  # the tests may run as root, who can write everything
-        monkeypatch.setattr(f"protein.storage.{module}.can_only_be_read", path.samefile)
+    # The tests may run as root, who can write everything.
+    monkeypatch.setattr("protein.storage.database.can_only_be_read", path.samefile)
     with pytest.raises(StoreError, match=rf"schema 0001, .* {upgrade.HEAD}, .*: protein store backup .*x\.db -o copy"):
         open_store(str(path), create=False)
     assert version(path) == "0001"

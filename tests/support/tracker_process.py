@@ -15,10 +15,9 @@ from tracker_records import PARAMS, READERS, imported
 
 from protein.ports import Store
 from protein.storage import open_store
-from protein.trackers import registry
 from protein.trackers.exporter import Exporter, Progress
 from protein.trackers.position import Position
-from protein.trackers.tracker import Tracker, TrialUpdate
+from protein.trackers.tracker import Tracker, TrialUpdate, make_tracker
 from protein.types import (
     Direction,
     Measurement,
@@ -136,7 +135,7 @@ def main(name: str, folder: Path) -> None:
 
     def export(wrap: Callable[[Tracker], Tracker] = lambda tracker: tracker) -> int:
         """As a process does it: from the position's file, with a new tracker."""
-        tracker = wrap(registry.make(name, place))
+        tracker = wrap(make_tracker(name, place))
         exporter = Exporter(tracker, odd, sweep, Position(path, sweep, tracker.destination))
         try:
             return exporter.run(lambda progress: reports.append(progress))

@@ -2,7 +2,7 @@
 
 Which curves: those of the selected trials, or of the best, the newest, or trials spread from the best to the worst.
 Long curves are thinned by the store to two points for each pixel, the lowest and the highest value of its stretch
-(`protein.storage.curves`). Where very many curves are asked for, they share `MAX_POINTS`.
+(`protein.storage.reading`). Where very many curves are asked for, they share `MAX_POINTS`.
 """
 
 import functools

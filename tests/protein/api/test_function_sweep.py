@@ -20,20 +20,20 @@ from function_sweeps import SPACE, START, loss, sweep, train
 
 import protein
 from protein import Float, Integer, Report, Space, Sweep, SweepResult
-from protein.api import function_sweep_lines, function_sweep_result
+from protein.api import function_sweep
 from protein.api.recommended import Recommendation, recommendation
 from protein.cli import main
 from protein.errors import UsageError
 from protein.types import Direction, SweepRecord, TrialEnd, TrialRecord, TrialState
 from protein.view import text
 
-QUIET_SECONDS = function_sweep_lines._QUIET_SECONDS
+QUIET_SECONDS = function_sweep._QUIET_SECONDS
 
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """No line tells of a finished trial, as in a sweep that is over in two seconds, however slow the machine is."""
-    monkeypatch.setattr(function_sweep_lines, "_QUIET_SECONDS", math.inf)
+    monkeypatch.setattr(function_sweep, "_QUIET_SECONDS", math.inf)
 
 
 @pytest.fixture
@@ -291,7 +291,7 @@ def test_a_finished_trial_is_printed_at_most_every_two_seconds(
     assert QUIET_SECONDS == 2.0, "as the documentation says"
     sweep(store, None, quiet=False, max_trials=3).run(train)
     assert not re.search(r"^\d\d:\d\d:\d\d trial", capsys.readouterr().out, re.M)
-    monkeypatch.setattr(function_sweep_lines, "_QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(function_sweep, "_QUIET_SECONDS", 0.0)
     sweep(store, None, quiet=False, max_trials=5).run(train)
     assert re.findall(r"^\d\d:\d\d:\d\d trial (\d):", capsys.readouterr().out, re.M) == ["3", "4"]
 
@@ -463,9 +463,9 @@ def test_lines_that_cannot_be_printed_do_not_end_a_sweep(store: str, monkeypatch
         monkeypatch.undo()
         assert len(result.trials) == 3
     monkeypatch.setattr(sys, "stdout", ascii_only)
-    function_sweep_lines.Lines(Direction.MAXIMIZE, quiet=False).log("größe falsch")
+    function_sweep.Lines(Direction.MAXIMIZE, quiet=False).log("größe falsch")
     monkeypatch.setattr(sys, "stdout", GoneAscii())
-    function_sweep_lines.Lines(Direction.MAXIMIZE, quiet=False).log("größe falsch")
+    function_sweep.Lines(Direction.MAXIMIZE, quiet=False).log("größe falsch")
     monkeypatch.undo()
     ascii_only.seek(0)
     assert "gr\\xf6\\xdfe falsch" in ascii_only.read()
@@ -486,7 +486,7 @@ def test_a_function_may_go_to_another_folder(tmp_path: Path, monkeypatch: pytest
         asked.append(store)
         return recommendation(sweep, trials)
 
-    monkeypatch.setattr(function_sweep_result, "at_the_end", noted)
+    monkeypatch.setattr(function_sweep, "at_the_end", noted)
     result = Sweep(SPACE, max_trials=3, method="random", name="s", store="x.db", quiet=True).run(goes)
     assert asked == [result.store]
     assert sorted(file.name for file in tmp_path.iterdir()) == ["p%2Fq ä?", "sub"]

@@ -16,7 +16,7 @@ from patience import PATIENCE_SECONDS
 
 from protein import Float, Integer, Report, Space, Sweep
 from protein.api import function_sweep
-from protein.api.function_sweep_result import result_of
+from protein.api.function_sweep import result_of
 from protein.errors import StoreError, TrialFailed, UsageError
 from protein.run.function import FunctionBackend, Train
 from protein.storage.store import SqlStore

@@ -22,8 +22,7 @@ from protein.cli import exchange
 from protein.errors import StoreError, UsageError
 from protein.ports import Store
 from protein.run import lease
-from protein.storage import transfer
-from protein.storage.transfer import StoredTrial
+from protein.storage.whole import StoredTrial
 from protein.sweep.alive import Alive, Life, alive
 from protein.sweep.taking_over import refuse_beside
 from protein.types import Machine, Request, TrialRecord, TrialState
@@ -122,7 +121,7 @@ def test_a_killed_sweep_that_was_moved_is_not_said_to_run(tmp_path: Path, monkey
     one.close()
     ahead = SimpleNamespace(now=lambda zone: datetime.now(zone) + timedelta(hours=3))
     for name, clock in (("b", datetime), ("c", ahead)):
-        monkeypatch.setattr(transfer, "datetime", clock)
+        monkeypatch.setattr("protein.storage.whole.datetime", clock)
         moving.move(f"{tmp_path}/a.db", f"{tmp_path}/{name}.db", nothing)
         two = storage.open_whole_store(f"{tmp_path}/{name}.db")
         [copy] = two.list_sweeps()
@@ -167,13 +166,13 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("ending", ["jsonl", "parquet"])
 def test_a_damaged_or_cut_file_is_one_line_and_nothing_is_imported(ending: str, exported: Path, tmp_path: Path) -> None:
     """A flipped bit may also lie where it changes nothing, such as in Parquet's statistics: then all is exact."""
-    whole, draw = (exported / f"s.{ending}").read_bytes(), random.Random(0)
+    content, draw = (exported / f"s.{ending}").read_bytes(), random.Random(0)
     store, path = storage.open_whole_store(f"{tmp_path}/b.db"), tmp_path / f"x.{ending}"
-    path.write_bytes(whole)
+    path.write_bytes(content)
     moving.import_file(store, path, name="exact", progress=nothing)
     told, refused = everything(store, "exact")[1:], 0
     for i in range(60):
-        damaged = bytearray(whole)
+        damaged = bytearray(content)
         if i % 3 == 0:
             del damaged[draw.randrange(len(damaged)) :]
         elif i % 3 == 1:

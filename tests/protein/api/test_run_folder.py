@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sample_trials import stored_layers
 
-from protein.api.run_folder import Interrupted, Recorder, run_directory
+from protein.api.training import Interrupted, Recorder, run_directory
 from protein.errors import UsageError
 from protein.trainer.events import Event, Measurement
 

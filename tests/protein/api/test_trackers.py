@@ -25,7 +25,7 @@ from patience import PATIENCE_SECONDS, wait_until
 
 from protein import Float, Report, Space, Sweep
 from protein.api import trackers
-from protein.api.tracking import folder as tracker_folder
+from protein.api.trackers import folder as tracker_folder
 from protein.errors import UsageError
 from protein.ports import Store
 from protein.storage import open_store
@@ -141,7 +141,7 @@ class TestBesideASweep:
         assert "mlflow is not up to date: it had not finished 0.5 s after the sweep" in printed
         assert "sync s --tracker mlflow" in printed
         assert "secret" not in printed
-        assert not [child for child in psutil.Process().children() if "protein.api.tracking" in child.cmdline()]
+        assert not [child for child in psutil.Process().children() if "protein.api.trackers" in child.cmdline()]
 
     def test_a_full_disk_fails_the_tracker_alone(
         self, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -178,7 +178,7 @@ class TestBesideASweep:
             "t.sweep(pathlib.Path(sys.argv[2]), 'tensorboard', train=train)\n"
         )
         store = tmp_path / "p.db"
-        killed = subprocess.Popen([sys.executable, "-c", code, str(Path(__file__).parents[4]), str(store)])
+        killed = subprocess.Popen([sys.executable, "-c", code, str(Path(__file__).parents[3]), str(store)])
         assert killed.wait(PATIENCE_SECONDS) == -signal.SIGKILL
         identity = _identity(store)
         path = tracker_folder(str(store)) / "positions" / file_name("s", "tensorboard", identity[1])

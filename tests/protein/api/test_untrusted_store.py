@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from protein import Float, Space, Sweep
-from protein.api import cleaning, moving, renaming, stores, trackers, tracking
+from protein.api import cleaning, moving, renaming, stores, trackers
 from protein.api.sweep_folder import SweepFolder
 from protein.cli import main
 from protein.errors import UsageError
@@ -357,11 +357,11 @@ def test_the_page_reads_nothing_behind_a_link(world: World) -> None:
 
 
 def test_trackers_write_beside_the_store_alone(world: World) -> None:
-    place = tracking.folder(world.url)
+    place = trackers.folder(world.url)
     for name in (*NAMES, *MORE_NAMES):
         for path in (
             place / "positions" / file_name(name, "wandb", "here"),
-            tracking.log_file(world.url, name, "wandb"),
+            trackers.log_file(world.url, name, "wandb"),
         ):
             assert path.parent == place / "positions" and len(path.name) < 120
     target = world.root / "outside" / "pareto.png"

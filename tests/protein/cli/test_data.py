@@ -135,7 +135,7 @@ def test_what_was_moved_is_told_in_good_english() -> None:
 def test_a_backup_into_a_folder_that_may_not_be_written(
     filled: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("protein.storage.backup.os.access", lambda path, mode: mode != os.W_OK)
+    monkeypatch.setattr("protein.storage.existing.os.access", lambda path, mode: mode != os.W_OK)
     assert "closed/copy.db cannot be written (Permission denied)" in run.error("store backup -o closed/copy.db")
     assert not (filled / "closed").exists()
 
@@ -370,7 +370,7 @@ def test_an_interrupted_rename_or_removal_leaves_a_whole_store(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("protein.storage.rows.check_artifact", interrupt)
+        patched.setattr("protein.storage.values.check_artifact", interrupt)
         with pytest.raises(KeyboardInterrupt):
             renaming.rename(store, "runs/protein.db", "s", "t")
     assert (with_files / "runs" / "s").is_dir() and store.find_sweep("t") is None

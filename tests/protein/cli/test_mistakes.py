@@ -13,7 +13,7 @@ import ray_clusters
 from commands import Run, sweep_command
 from sample_trials import stored_layers
 
-from protein.api import run_folder, stores
+from protein.api import stores, training
 from protein.cli import main
 from protein.cli.output import writing
 from protein.cli.sweep import _Machines
@@ -84,7 +84,7 @@ def test_what_must_not_be_written_is_not_a_matter_of_space(folder: Path, monkeyp
     monkeypatch.setattr(Path, "mkdir", refuse)
     said = r"^runs/train cannot be written \(Permission denied\); work in another folder or change its permissions$"
     with pytest.raises(UsageError, match=said):
-        run_folder.new_directory(stored_layers().run_config())
+        training.new_directory(stored_layers().run_config())
 
 
 def test_a_warm_start_of_a_sweep_that_began_without_one_is_refused(filled: Path, run: Run) -> None:

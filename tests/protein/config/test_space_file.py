@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from protein.config.space_content import SpaceFile
 from protein.config.space_file import read
+from protein.config.space_toml import SpaceFile
 from protein.errors import UsageError
 from protein.space.parameters import Categorical, Float, Integer
 from protein.types import Direction

@@ -183,10 +183,3 @@ def test_source_trials_of_no_use_are_an_error(trials: Sequence[Observation]) -> 
         Protein(SPACE, start=START, warm_start=trials)
     with pytest.raises(UsageError, match="method 'random' cannot use a warm start"):
         Protein(SPACE, start=START, warm_start=searched(2), method="random")
-
-
-def test_the_old_name_of_a_warm_start_works_and_says_the_new_one() -> None:
-    source = searched(12)
-    with pytest.warns(FutureWarning, match=r"Protein\(prior=...\) is now Protein\(warm_start=...\)"):
-        old = Protein(SPACE, budget_seconds=2000.0, prior=source)
-    assert old.suggest() == Protein(SPACE, budget_seconds=2000.0, warm_start=source).suggest()

@@ -294,7 +294,7 @@ def test_a_store_that_refuses_writes_for_a_while_costs_nothing(tmp_path: Path, m
     monkeypatch.setattr("protein.sweep.store_calls.STORE_RETRY_SECONDS", 0.05)
     database = tmp_path / "protein.db"
 
-    monkeypatch.setattr("protein.storage.engine.BUSY_SECONDS", 0.2)
+    monkeypatch.setattr("protein.storage.database.BUSY_SECONDS", 0.2)
 
     class LockForTwoWrites(small_sweep.Lines):
         waited_seconds = 0.0  # as the loop's clock has it

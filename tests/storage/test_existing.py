@@ -14,7 +14,7 @@ import pytest
 import store_samples
 
 from protein.errors import StoreError
-from protein.storage import backup, copy_file, open_store
+from protein.storage import copy_file, existing, open_store
 from protein.types import Measurement
 
 
@@ -32,7 +32,7 @@ def test_a_store_is_copied_while_a_sweep_writes_without_end(tmp_path: Path, monk
             store.add_measurements(trial, [Measurement(steps=step, elapsed_seconds=float(step), score=1.0)], 600.0)
             num_written += 1
 
-    monkeypatch.setattr(backup, "_PAGES", 1)
+    monkeypatch.setattr(existing, "_PAGES", 1)
     writer = threading.Thread(target=write)
     writer.start()
     try:
@@ -68,8 +68,8 @@ def test_a_signal_ends_a_copy_between_two_pages(tmp_path: Path, monkeypatch: pyt
             time.sleep(0.001)
         os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(backup, "_connect", lambda source: sqlite3.connect(source, factory=Source))
-    monkeypatch.setattr(backup, "_PAGES", 1)
+    monkeypatch.setattr(existing, "_connect", lambda source: sqlite3.connect(source, factory=Source))
+    monkeypatch.setattr(existing, "_PAGES", 1)
     sender = threading.Thread(target=interrupt)
     sender.start()
     with pytest.raises(KeyboardInterrupt):
@@ -89,6 +89,6 @@ def test_a_file_system_without_hard_links_holds_copies_too(tmp_path: Path, monke
     open_store(f"sqlite:///{tmp_path}/copy.db").close()
     assert sorted(file.name for file in tmp_path.iterdir() if file.suffix == ".db") == ["copy.db", "p.db"]
     with pytest.raises(FileExistsError):
-        backup._name(tmp_path / "p.db", tmp_path / "copy.db")
+        existing._name(tmp_path / "p.db", tmp_path / "copy.db")
     with pytest.raises(StoreError, match="exists already"):
         copy_file(tmp_path / "p.db", tmp_path / "copy.db")

@@ -18,7 +18,7 @@ from patience import PATIENCE_SECONDS
 from store_samples import LEASE_SECONDS, complete, new_sweep, points, start
 
 from protein.errors import StoreError, StoreUnavailable
-from protein.storage import copy_file, database_file, engine, open_store, open_whole_store
+from protein.storage import copy_file, database, database_file, open_store, open_whole_store
 
 NOBODY = 65534
 
@@ -37,7 +37,7 @@ def refusal(url: str, kind: type[StoreError] = StoreError) -> str:
 
 
 @pytest.mark.parametrize(
-    ("url", "database"),
+    ("url", "path"),
     [
         ("runs/x.db", "runs/x.db"),
         ("/tmp/with space/ä%20.db", "/tmp/with space/ä%20.db"),
@@ -47,15 +47,15 @@ def refusal(url: str, kind: type[StoreError] = StoreError) -> str:
         ("sqlite+pysqlite:///~/x.db", str(Path("~/x.db").expanduser())),
     ],
 )
-def test_a_path_or_a_sqlite_url_is_a_file(url: str, database: str) -> None:
-    parsed = engine.parse_url(url)
-    assert (parsed.drivername, parsed.database) == ("sqlite", database)
-    assert database_file(url) == Path(database)
+def test_a_path_or_a_sqlite_url_is_a_file(url: str, path: str) -> None:
+    parsed = database.parse_url(url)
+    assert (parsed.drivername, parsed.database) == ("sqlite", path)
+    assert database_file(url) == Path(path)
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgresql+psycopg"])
 def test_postgresql_always_means_psycopg_3(scheme: str) -> None:
-    parsed = engine.parse_url(f"{scheme}://me:secret@host:5433/db?sslmode=require")
+    parsed = database.parse_url(f"{scheme}://me:secret@host:5433/db?sslmode=require")
     assert parsed.render_as_string(hide_password=False) == "postgresql+psycopg://me:secret@host:5433/db?sslmode=require"
     assert database_file(str(parsed)) is None
 
@@ -186,7 +186,7 @@ def test_without_permission_to_write(locked: str) -> None:
 
 READ_AS_NOBODY = """
 import os, sys
-import storage.store  # while it can be read
+import storage.existing, storage.store  # while they can be read
 from protein.storage import open_store
 from protein.errors import StoreError
 if os.geteuid() == 0:
@@ -253,7 +253,7 @@ def test_a_log_that_goes_while_a_store_is_opened_to_read(tmp_path: Path, monkeyp
         return connect(address, **given, factory=sqlite3.Connection if len(uris) > 1 else Refusing)
 
     monkeypatch.setattr(sqlite3, "connect", another_ends_meanwhile)
-    with closing(engine.connect_to_read(path)) as connection:
+    with closing(database.connect_to_read(path)) as connection:
         assert connection.execute("SELECT count(*) FROM sweeps").fetchone() == (1,)
     assert [uri.endswith("immutable=1") for uri in uris] == [False, True]
 
@@ -264,8 +264,8 @@ def test_what_is_read_without_a_log_is_of_one_moment(tmp_path: Path, monkeypatch
     sweep = new_sweep(store)
     start(store, sweep)
     store.close()
-    for module in ("engine", "database"):  # the tests may run as root, who can write everything
-        monkeypatch.setattr(f"protein.storage.{module}.can_only_be_read", path.samefile)
+    # The tests may run as root, who can write everything.
+    monkeypatch.setattr("protein.storage.database.can_only_be_read", path.samefile)
     reading = open_whole_store(str(path), create=False)
     items = reading.read_sweeps([sweep.id])
     next(items)
@@ -306,7 +306,7 @@ def test_a_disk_that_fills_up_undoes_the_write_alone(tmp_path: Path) -> None:
 
 
 def test_a_database_that_another_process_keeps_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.1)
     store = open_store(str(tmp_path / "x.db"))
     sweep = new_sweep(store)
     with closing(sqlite3.connect(tmp_path / "x.db", isolation_level=None)) as other:
@@ -368,17 +368,17 @@ def test_after_a_file_was_replaced_no_connection_reads_the_old_one(tmp_path: Pat
     """Threads of `protein view` share a pool of connections, and each of them held the old file."""
     path, other = tmp_path / "protein.db", tmp_path / "other.db"
     for file, name in ((path, "old"), (other, "new")):
-        with closing(sqlite3.connect(file)) as database:
-            database.execute("CREATE TABLE names AS SELECT ? AS name", (name,))
-            database.commit()
-    made = engine.create_engine(engine.parse_url(str(path)))
+        with closing(sqlite3.connect(file)) as raw:
+            raw.execute("CREATE TABLE names AS SELECT ? AS name", (name,))
+            raw.commit()
+    made = database.create_engine(database.parse_url(str(path)))
     reading = "SELECT name FROM names"
     pooled = [made.connect() for _ in range(3)]
     for connection in pooled:
         assert connection.exec_driver_sql(reading).scalar() == "old"
         connection.close()
     other.rename(path)
-    with pytest.raises(StoreUnavailable, match="was replaced"), made.execution_options(**engine.WRITE).begin():
+    with pytest.raises(StoreUnavailable, match="was replaced"), made.execution_options(**database.WRITE).begin():
         pass
     for _ in pooled:
         with made.connect() as connection:
@@ -387,12 +387,12 @@ def test_after_a_file_was_replaced_no_connection_reads_the_old_one(tmp_path: Pat
 
 
 def test_a_server_that_vanishes_is_noticed(postgresql_server: str) -> None:
-    made = engine.create_engine(engine.parse_url(f"{postgresql_server}/postgres"))
+    made = database.create_engine(database.parse_url(f"{postgresql_server}/postgres"))
     with made.connect() as connection:
         driver: Any = connection.connection.driver_connection
         found = driver.info.get_parameters()
     made.dispose()
-    assert {name: int(found[name]) for name in engine.KEEPALIVES} == engine.KEEPALIVES
+    assert {name: int(found[name]) for name in database.KEEPALIVES} == database.KEEPALIVES
 
 
 def test_a_server_that_is_not_there() -> None:
@@ -430,12 +430,12 @@ def test_a_connection_that_the_server_cut_is_made_again(
     trial = start(store, sweep)
     others = "datname = current_database() AND pid <> pg_backend_pid()"
     cut = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}"
-    monkeypatch.setattr(engine, "IDLE_SECONDS", math.inf)
+    monkeypatch.setattr(database, "IDLE_SECONDS", math.inf)
     postgresql.execute(url, cut)
     with pytest.raises(StoreUnavailable, match="the server cannot be used"):
         store.finish_trial(trial, complete())
     assert not store.trials(sweep.id)[0].state.finished
-    monkeypatch.setattr(engine, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(database, "IDLE_SECONDS", 0.0)
     postgresql.execute(url, cut)
     store.finish_trial(trial, complete())
     assert store.trials(sweep.id)[0].state.finished
@@ -457,13 +457,13 @@ def test_a_server_that_went_away(postgresql_server: str) -> None:
 def test_a_ctrl_c_while_a_connection_is_closed_prints_no_traceback() -> None:
     program = """
 import sqlalchemy.pool
-from protein.storage import engine
+from protein.storage import database
 
 class Interrupted:
     def close(self):
         raise KeyboardInterrupt
 
-pool = sqlalchemy.pool.NullPool(Interrupted, dialect=engine.create_engine(engine.parse_url("x.db")).dialect)
+pool = sqlalchemy.pool.NullPool(Interrupted, dialect=database.create_engine(database.parse_url("x.db")).dialect)
 try:
     pool._close_connection(Interrupted())
 except KeyboardInterrupt:
