@@ -20,7 +20,7 @@ import machine
 
 from protein.config.resolve import load
 from protein.trainer.config import RunConfig
-from protein.trainer.machine.contention import Thread, thread_waits, throttled_seconds, waited_for_others
+from protein.trainer.machine.cores import Thread, thread_waits, throttled_seconds, waited_for_others
 
 POINTS = 60  # of a curve that is kept
 # A measurement in every iteration, so that the moment is known exactly.

@@ -24,8 +24,8 @@ from typing import Any
 import machine
 
 from protein.config.resolve import load
+from protein.trainer import progress
 from protein.trainer.config import RunConfig
-from protein.trainer.course import pace
 from protein.trainer.environments import spec
 from protein.trainer.events import Event
 from protein.trainer.run import run
@@ -118,7 +118,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(5)))
     parser.add_argument("--no-result", action="store_true", help="only print the table")
     arguments = parser.parse_args()
-    pace.REPORT_SECONDS = pace.REPORT_FRACTION = 0.0  # each iteration, so that the step is known exactly
+    progress.REPORT_SECONDS = progress.REPORT_FRACTION = 0.0  # each iteration, so that the step is known exactly
     path = machine.RESULTS / "scales.json"
     kept: list[dict[str, Any]] = json.loads(path.read_text())["rows"] if path.exists() else []
     for seed in arguments.seeds:

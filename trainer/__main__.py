@@ -120,8 +120,7 @@ def _train(ours: argparse.Namespace, overrides: list[str], report: EventSink, st
         return 130 if result.interrupted else 0
 
     from .machine.distributed import ALONE, connect
-    from .machine.profile import Profiler
-    from .machine.stopwatch import Stopwatch
+    from .machine.stopwatch import Profiler, Stopwatch
     from .run import run
 
     if ours.trace is not None:

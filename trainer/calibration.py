@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping
 from .config import EnvConfig, EvalConfig, PolicyConfig, RunConfig, TrainConfig
 from .errors import TrainerError
 from .events import Event, Start
-from .machine.contention import thread_waits, throttled_seconds, waited_for_others
+from .machine.cores import thread_waits, throttled_seconds, waited_for_others
 from .run import run
 
 MAX_SECONDS = 10.0  # that count: no round is begun that would make it more, but for the first two

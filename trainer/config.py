@@ -9,8 +9,8 @@ import math
 from pathlib import Path
 from typing import Any, Literal
 
-from .config_reading import SectionedConfig, read_file
-from .config_rules import (
+from .errors import ConfigError
+from .settings import (
     COUNT,
     POSITIVE,
     TRAIN_LIMITS,
@@ -19,14 +19,15 @@ from .config_rules import (
     LRSchedule,
     OptimizerName,
     Precision,
+    SectionedConfig,
     TrainSettings,
     check_choices,
     check_device,
     check_limits,
     check_open_ends,
     check_schedule,
+    read_file,
 )
-from .errors import ConfigError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

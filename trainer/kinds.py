@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from .config import RunConfig
-from .config_reading import read_file
 from .language.config import SUBJECT, LanguageConfig
+from .settings import read_file
 
 Config = RunConfig | LanguageConfig
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .course.context import RunContext
 from .errors import ConfigError, LostProcessError, OutOfMemoryError, TrainerError, with_reason
 from .events import EventSink, RunResult, failed, ignore
 from .kinds import LANGUAGE, Config, Kind, kind_of_config
@@ -25,6 +24,7 @@ from .machine.precision import (
     resolve_threads,
 )
 from .machine.stopwatch import Stopwatch
+from .progress import RunContext
 from .users_code import back_here
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def run(
         stop: when set, the run writes its checkpoint and ends as interrupted.
         resume: a checkpoint to continue from; with the same config the result equals that of an uninterrupted run.
         continue_from: the checkpoint of a shorter run that this one goes on with. The steps count from that run's first
-            one, the clock from here. The result is that of a longer run in one go (see `Course.go_on`). With
+            one, the clock from here. The result is that of a longer run in one go (see `Progress.go_on`). With
             `resume`, too: an interrupted run that had gone on with that shorter run.
         started: `time.perf_counter()` at the process's start, for the start-up time; None: now.
         stopwatch: where the time of training is booked; None: a new one. Measurements have its sums.
@@ -96,9 +96,9 @@ def run(
             training = _training_of(kind)(config, context)
             try:
                 if continue_from is not None:
-                    training.course.go_on(continue_from, training.restore)
+                    training.progress.go_on(continue_from, training.restore)
                 if resume is not None:
-                    training.course.resume(resume, training.restore)
+                    training.progress.resume(resume, training.restore)
                 return training.run(started)
             finally:
                 training.close()
@@ -144,5 +144,5 @@ def _fail(error: TrainerError, training: "Training | LanguageTraining | None", r
     """Reports that the run has failed, or tells the process that reports."""
     if not world.is_first and not isinstance(error, LostProcessError):
         world.tell_failure(error.reason, str(error))
-    steps, seconds = (training.course.steps, training.course.spent_seconds) if training else (0, 0.0)
+    steps, seconds = (training.progress.steps, training.progress.spent_seconds) if training else (0, 0.0)
     report(failed(error.reason, str(error), steps, seconds))

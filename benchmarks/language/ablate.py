@@ -41,9 +41,8 @@ from protein.trainer.language.data.batches import Batches
 from protein.trainer.language.data.corpus import Corpus, open_corpus
 from protein.trainer.language.micro_batch import cached_rows, even_rows
 from protein.trainer.language.model import DESIGNS, GPT, Design
-from protein.trainer.language.precision import prepare
 from protein.trainer.language.training import SECTIONS
-from protein.trainer.language.update import Updates
+from protein.trainer.language.update import Updates, prepare
 from protein.trainer.machine.distributed import ALONE
 from protein.trainer.machine.precision import Arithmetic, autocast, keep_freed_memory
 from protein.trainer.machine.stopwatch import Stopwatch

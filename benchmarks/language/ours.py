@@ -27,7 +27,7 @@ from protein.trainer.language import training, update
 from protein.trainer.language.config import EvalConfig, LanguageConfig, ModelConfig, TrainConfig
 from protein.trainer.language.data.corpus import Corpus, Part
 from protein.trainer.language.data.shards import Shard
-from protein.trainer.language.data.tokenizer import Bytes
+from protein.trainer.language.data.tokenizers import Bytes
 from protein.trainer.run import run
 
 

@@ -13,8 +13,8 @@ from protein.run.job import runs_trainer
 from protein.space import Space
 from protein.space.parameters import Categorical, Parameter
 from protein.trainer import kinds
-from protein.trainer.config_reading import is_retired
 from protein.trainer.errors import ConfigError as RunConfigError
+from protein.trainer.settings import is_retired
 from protein.types import IMPORTED, SweepRecord, SweepSpec
 
 MAX_DIFFERENCES = 3  # that a message names

@@ -29,8 +29,7 @@ from protein.trainer.language.config import LanguageConfig
 from protein.trainer.launch import launch
 
 if TYPE_CHECKING:  # these load torch, which takes seconds
-    from protein.trainer.machine.profile import Profile
-    from protein.trainer.machine.stopwatch import Stopwatch
+    from protein.trainer.machine.stopwatch import Profile, Stopwatch
 
 RUNS = Path("runs") / "train"
 MEASUREMENTS = "measurements.jsonl"
@@ -142,8 +141,7 @@ def train(
         return Trained(result=result, profile=None, stopwatch=None)
     # Imported here because torch takes seconds: mistakes are reported before.
     from protein.trainer.machine.precision import resolve_device
-    from protein.trainer.machine.profile import Profiler
-    from protein.trainer.machine.stopwatch import Stopwatch
+    from protein.trainer.machine.stopwatch import Profiler, Stopwatch
     from protein.trainer.run import run
 
     stopwatch = Stopwatch(resolve_device(config.train.device), exact=exact_times, trace=trace)

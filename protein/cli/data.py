@@ -14,10 +14,10 @@ from protein.cli.parse import Command
 from protein.cli.signals import caught
 from protein.errors import UsageError
 from protein.spelling import nearest
-from protein.trainer.language.data import bpe, preparing
+from protein.trainer.language.data import preparing, tokenizers
 from protein.trainer.language.data.corpus import Corpus, Part, open_corpus
 from protein.trainer.language.data.shards import Description
-from protein.trainer.language.data.tokenizer import BYTES, open_tokenizer
+from protein.trainer.language.data.tokenizers import BYTES, open_tokenizer
 from protein.units import format_size
 from protein.view import commands, tables
 
@@ -50,10 +50,10 @@ def _tokenize(arguments: DataArguments) -> int:
     if arguments.vocabulary is not None and chosen != LEARNED:
         raise UsageError(f"--vocabulary is for --tokenizer {LEARNED} alone; drop it for {chosen}")
     vocabulary = _VOCABULARY if arguments.vocabulary is None else arguments.vocabulary
-    if not bpe.MIN_VOCABULARY <= vocabulary <= _MAX_VOCABULARY:
+    if not tokenizers.MIN_VOCABULARY <= vocabulary <= _MAX_VOCABULARY:
         raise UsageError(
-            f"--vocabulary {vocabulary} must be from {bpe.MIN_VOCABULARY} (the bytes, and the token that begins a"
-            f" document) to {_MAX_VOCABULARY:,}; give another number"
+            f"--vocabulary {vocabulary} must be from {tokenizers.MIN_VOCABULARY} (the bytes, and the token that begins"
+            f" a document) to {_MAX_VOCABULARY:,}; give another number"
         )
     tokenizer = None if chosen == LEARNED else open_tokenizer(chosen)
     files = preparing.find_files(arguments.paths, arguments.match)
@@ -69,7 +69,7 @@ def _tokenize(arguments: DataArguments) -> int:
             if tokenizer is None:
                 report = _reporting(f"reading text for {LEARNED}", total, stop)
                 texts = preparing.training_texts(preparing.read_documents(files), split, total, report)
-                tokenizer = _interruptible(lambda: bpe.learn(texts, vocabulary), stop)
+                tokenizer = _interruptible(lambda: tokenizers.learn(texts, vocabulary), stop)
             report = _reporting("tokenizing", total, stop)
             documents = preparing.read_documents(files)
             description = preparing.write_folder(into, documents, tokenizer, split, report=report)

@@ -53,8 +53,8 @@ from protein.config.layers import ARGS, Layers, Setting, read_config_file
 from protein.config.resolve import load
 from protein.errors import ProteinError, UsageError
 from protein.spelling import nearest
-from protein.trainer.config_reading import GONE, RETIRED
 from protein.trainer.kinds import KINDS, LANGUAGE, PPO, Kind, kind_of, kind_of_flags, kind_of_subject
+from protein.trainer.settings import GONE, RETIRED
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

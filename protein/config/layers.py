@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Any
 from protein.config.settings import SweepConfig, update_sweep
 from protein.errors import ConfigError, SpaceError
 from protein.spelling import nearest
-from protein.trainer.config_reading import has_range, is_retired
 from protein.trainer.errors import ConfigError as RunConfigError
 from protein.trainer.kinds import KINDS, PPO, Config, Kind
+from protein.trainer.settings import has_range, is_retired
 
 if TYPE_CHECKING:
     from protein.space.parameters import Parameter  # loads numpy, which the help does not need

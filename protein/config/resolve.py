@@ -9,10 +9,10 @@ import protein
 from protein.config.layers import Layers, display_path, flag, read_config_file
 from protein.errors import ConfigError, SpaceError, UsageError
 from protein.spelling import nearest
-from protein.trainer.config_reading import strip_ranges
 from protein.trainer.kinds import LANGUAGE, PPO, Config, kind_of, kind_of_flags, kind_of_subject
 from protein.trainer.language.config import BUILT_IN, subject_of_path
 from protein.trainer.language.released import read_settings
+from protein.trainer.settings import strip_ranges
 
 if TYPE_CHECKING:
     from protein.space import Space  # loads numpy, which the help does not need

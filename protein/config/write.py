@@ -16,7 +16,7 @@ import tomli_w
 from protein.config.layers import Layers, Setting, is_argument
 from protein.space import Space
 from protein.space.parameters import Categorical, Parameter
-from protein.trainer.config_reading import has_range
+from protein.trainer.settings import has_range
 
 SEED = "train.seed"
 MAX_COMMENT = 60  # characters of a value that a comment quotes

@@ -34,7 +34,7 @@ PRELOAD = (
     "protein.trainer.run",
     "protein.trainer.ppo.training",
     "protein.trainer.language.training",
-    "protein.trainer.machine.profile",
+    "protein.trainer.machine.stopwatch",
 )
 CONFIG_FILE, LOG_FILE = "config.json", "trial.log"
 

@@ -28,15 +28,15 @@ import psutil
 
 from protein.ports import Job
 from protein.run import devices
-from protein.trainer.machine.contention import (
+from protein.trainer.machine.cores import (
     ROOT,
     Thread,
     quota_cores,
     thread_waits,
     throttled_seconds,
+    usable_cores,
     waited_for_others,
 )
-from protein.trainer.machine.cores import usable_cores
 from protein.types import WAITED, WALL
 from protein.units import format_size
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from protein.trainer.language.data.shards import Description, ShardWriter
-from protein.trainer.language.data.tokenizer import BYTES, Bytes
+from protein.trainer.language.data.tokenizers import BYTES, Bytes
 
 
 def write_bytes_corpus(

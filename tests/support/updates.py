@@ -9,9 +9,8 @@ from training_parts import CPU, make_rollout, make_spec, scripted
 from protein.trainer.config import TrainConfig
 from protein.trainer.machine.stopwatch import Stopwatch
 from protein.trainer.model.policy import Policy
-from protein.trainer.optim.optimizer import Optimizer
-from protein.trainer.optim.scaler import Scaler
-from protein.trainer.ppo.batch import Batch
+from protein.trainer.optim.optimizer import Optimizer, Scaler
+from protein.trainer.ppo.rollout import Batch
 from protein.trainer.ppo.update import PPO
 
 

@@ -9,9 +9,9 @@ import pytest
 from protein.cli.values import field_texts
 from protein.trainer import kinds
 from protein.trainer.config import RunConfig, check_batch, load
-from protein.trainer.config_reading import strip_ranges
 from protein.trainer.environments import spec
 from protein.trainer.errors import ConfigError
+from protein.trainer.settings import strip_ranges
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

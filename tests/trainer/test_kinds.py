@@ -13,10 +13,9 @@ import ppo_runs
 import pytest
 
 from protein.trainer import kinds
-from protein.trainer.config_reading import is_retired
-from protein.trainer.config_rules import TrainSettings
 from protein.trainer.errors import ConfigError
 from protein.trainer.kinds import LANGUAGE, PPO
+from protein.trainer.settings import TrainSettings, is_retired
 
 
 @pytest.mark.parametrize(

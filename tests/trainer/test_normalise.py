@@ -15,8 +15,7 @@ from protein.trainer.errors import CheckpointError, TrainerError
 from protein.trainer.evaluate import evaluate
 from protein.trainer.machine import checkpoint as checkpoints
 from protein.trainer.machine.distributed import ALONE
-from protein.trainer.normalise import CLIP, Moments, Normalizer, RewardScaler, discounted_returns
-from protein.trainer.ppo.conditioning import Conditioning
+from protein.trainer.normalise import CLIP, Conditioning, Moments, Normalizer, RewardScaler, discounted_returns
 from protein.trainer.watch import Player
 
 SMALL: dict[str, dict[str, Any]] = {

@@ -51,7 +51,7 @@ def test_measurements_are_due_by_the_clock_and_by_the_part_that_is_done(
 ) -> None:
     ticks = itertools.count()  # the clock is asked twice in an iteration
     clock = SimpleNamespace(perf_counter=lambda: next(ticks) * seconds)
-    monkeypatch.setattr("protein.trainer.course.course.time", clock)
+    monkeypatch.setattr("protein.trainer.progress.time", clock)
     _, events = go(small(train={"total_timesteps": BATCH * 100, "minibatch_size": BATCH}))
     measured = [event["steps"] for event in events if event["event"] == "measurement"]
     assert measured[: len(after)] == [BATCH * iteration for iteration in after]

@@ -8,12 +8,20 @@ to float32. They differ between instruction sets in the last bits, and do not de
 """
 
 from ._native import LstmPolicy, get_threads, instruction_set, set_threads
-from .advantage import advantages, advantages_by_torch
 from .attention import attention, attention_by_torch
-from .backward import backward_from
-from .categorical import ppo_gradient, sample, sample_by_torch
-from .linear import linear, linear_by_torch
-from .mlp import Backward, mlp, mlp_by_layers, mlp_vjp
+from .mlp import (
+    Backward,
+    backward_from,
+    channels_last,
+    is_native,
+    linear,
+    linear_by_torch,
+    mlp,
+    mlp_by_layers,
+    mlp_vjp,
+    numbers,
+)
+from .ppo import advantages, advantages_by_torch, ppo_gradient, sample, sample_by_torch
 from .recurrent import (
     lstm_policy,
     lstm_sequence,
@@ -21,7 +29,6 @@ from .recurrent import (
     mingru_sequence,
     mingru_sequence_by_torch,
 )
-from .tensors import channels_last, is_native, numbers
 
 __all__ = [
     "Backward",

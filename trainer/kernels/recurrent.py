@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from . import _native
-from .tensors import is_native
+from .mlp import is_native
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 

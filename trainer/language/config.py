@@ -11,8 +11,8 @@ import dataclasses
 import os
 from typing import Literal
 
-from ..config_reading import SectionedConfig
-from ..config_rules import (
+from ..errors import ConfigError
+from ..settings import (
     COUNT,
     POSITIVE,
     TRAIN_LIMITS,
@@ -21,6 +21,7 @@ from ..config_rules import (
     LRSchedule,
     OptimizerName,
     Precision,
+    SectionedConfig,
     TrainSettings,
     check_choices,
     check_device,
@@ -28,7 +29,6 @@ from ..config_rules import (
     check_open_ends,
     check_schedule,
 )
-from ..errors import ConfigError
 
 BUILT_IN = "python"  # the corpus that needs no file
 SUBJECT = "text/"  # begins the name of what a language model learns

@@ -18,7 +18,7 @@ import psutil
 import torch
 
 from ..errors import OutOfMemoryError
-from ..machine.contention import ROOT, control_groups
+from ..machine.cores import ROOT, control_groups
 from .config import ModelConfig
 from .model import GPT
 

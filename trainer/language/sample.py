@@ -13,10 +13,10 @@ import torch
 
 from ..errors import ConfigError
 from ..machine.precision import Arithmetic, resolve_device, resolve_threads
-from .data.tokenizer import Tokenizer, text_of
+from .data.tokenizers import Tokenizer, text_of
 from .model import GPT
-from .precision import prepare
 from .trained import Progress, ignore, open_trained
+from .update import prepare
 
 TEMPERATURE = 0.8
 TOP_K = 50

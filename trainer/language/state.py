@@ -17,7 +17,7 @@ from ..machine.distributed import World
 from .config import LanguageConfig
 from .data.batches import Batches
 from .data.corpus import Corpus
-from .data.tokenizer import digest
+from .data.tokenizers import digest
 from .model import GPT
 from .update import Updates
 

@@ -13,40 +13,41 @@ by another one. Evaluations and samples draw none of them.
 
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from ..course.context import RunContext
-from ..course.course import Course
 from ..errors import DivergedError
 from ..events import RunResult, Stopped
 from ..machine import checkpoint as checkpoints
 from ..machine.checkpoint import Checkpoint
-from ..machine.peak import peak_flops
-from ..machine.transfer import to_device
+from ..machine.cuda import to_device
+from ..machine.distributed import World
+from ..machine.precision import peak_flops
+from ..progress import Progress, RunContext
 from . import micro_batch as micro_batches
 from . import sample as samples
 from .config import SAMPLE_FILE, LanguageConfig
-from .curve import Curve
 from .data import hellaswag
 from .data.batches import Batches
 from .data.corpus import Corpus, open_corpus
 from .evaluate import Evaluator, TextLoss, answer
 from .model import GPT
-from .model.released import load_released_
-from .precision import prepare, resolve_precision
 from .state import LanguageState
-from .trained import require_released
-from .update import Updates
+from .trained import load_released_, require_released
+from .update import Updates, prepare, resolve_precision
 
 # Together they are the time of training, and that of the learning curve, which is no cost.
 SECTIONS = ("data", "copy", "forward", "backward", "gradient_sum", "optimizer", "logging", "other", "curve")
+SHARE = 0.05
+FORWARD_SHARE = 1 / 3  # of a training step's time that its forward pass takes: a guess for the first point
+SURE = 4  # of the places, evenly over the run, are measured in every run
 
 
 class LanguageTraining:
-    """The parts of one run. `course` has its counters and its clock."""
+    """The parts of one run. `progress` has its counters and its clock."""
 
     def __init__(self, config: LanguageConfig, context: RunContext) -> None:
         train, length = config.train, config.model.sequence_length
@@ -54,7 +55,7 @@ class LanguageTraining:
         self._config, self._context, self._device, self._world = config, context, device, world
         self._stopwatch = stopwatch = context.stopwatch
         stopwatch.use(SECTIONS)
-        self.course = Course(
+        self.progress = Progress(
             train,
             context,
             total_steps=train.total_tokens,
@@ -78,7 +79,7 @@ class LanguageTraining:
             num_ranks=world.size,
         )
         self._model = GPT(config.model, corpus.vocab_size, torch.Generator().manual_seed(weights)).to(device)
-        self.course.require_writable()
+        self.progress.require_writable()
         self._precision = resolve_precision(train.precision, device)
         prepare(context.arithmetic, config.model)
         self._updates = Updates(
@@ -120,11 +121,11 @@ class LanguageTraining:
         return saved.checkpoint
 
     def run(self, started: float) -> RunResult:
-        course, world = self.course, self._world
-        course.require_room(self._state.num_bytes())
+        progress, world = self.progress, self._world
+        progress.require_room(self._state.num_bytes())
         timings = self._begin(started)
         stopped = self._train()
-        course.save(self._write)
+        progress.save(self._write)
         timings["curve"] = self._curve.seconds
         found = self._last_loss(stopped)
         world.close()  # from here on the processes share nothing
@@ -143,20 +144,20 @@ class LanguageTraining:
             interrupted = self._context.stop.is_set()
         if world.is_first and not interrupted:
             written = self._write_sample(timings)
-        return course.end(
+        return progress.end(
             score=None if found is None or interrupted or not world.is_first else found.score,
             timings=timings,
             metrics=metrics,
             stopped=stopped,
             interrupted=interrupted,
-            stays=course.rate_stays,
+            stays=progress.rate_stays,
             sample=written,
         )
 
     def _begin(self, started: float) -> dict[str, float]:
         """Makes all ready for the first step and reports it; returns the seconds that this took, by part."""
-        config, course, length = self._config, self.course, self._config.model.sequence_length
-        if config.model.init_from and not course.resumed:
+        config, progress, length = self._config, self.progress, self._config.model.sequence_length
+        if config.model.init_from and not progress.resumed:
             require_released(config.model, self._corpus.tokenizer)
             load_released_(self._model, Path(config.model.init_from))
         self._micro_batch = self._find_micro_batch()
@@ -169,7 +170,7 @@ class LanguageTraining:
         self._updates.record((rows, length, self._weight(rows)) for rows in self._parts())
         timings["startup"] += time.perf_counter() - began
         self._stopwatch.reset()
-        start = course.start(
+        start = progress.start(
             config.subject,
             parameters=sum(p.numel() for p in self._model.parameters()),
             startup_seconds=timings["startup"],
@@ -185,7 +186,7 @@ class LanguageTraining:
     def _last_loss(self, stopped: Stopped) -> TextLoss | None:
         """Returns the loss on the validation text, and ends the curve with it; None after a signal."""
         found = None if stopped == "signal" else self._evaluator.measure(self._precision, self._context.stop.is_set)
-        if found is not None or self.course.unreported:
+        if found is not None or self.progress.unreported:
             self._measure(found)
         return found
 
@@ -199,7 +200,7 @@ class LanguageTraining:
         return {} if share is None else {"hellaswag": share}
 
     def _write_sample(self, timings: dict[str, float]) -> str | None:
-        evaluating, path = self._config.eval, self.course.path
+        evaluating, path = self._config.eval, self.progress.path
         if not evaluating.sample_tokens:
             return None
         began = time.perf_counter()
@@ -220,27 +221,27 @@ class LanguageTraining:
 
     def _train(self) -> Stopped:
         """Trains until the steps are done, the time is up or a signal came. Returns which of the three."""
-        course, stopwatch, total = self.course, self._stopwatch, self._config.train.total_tokens
+        progress, stopwatch, total = self.progress, self._stopwatch, self._config.train.total_tokens
         size = self._rows * self._config.model.sequence_length * self._world.size
         stopped: Stopped | None = None
-        course.begin()
-        self._curve.begin(course.steps, course.done)
-        while course.steps < total:
-            stopped = course.between_steps(self._write, decays=course.decay_is_next(size))
+        progress.begin()
+        self._curve.begin(progress.steps, progress.done)
+        while progress.steps < total:
+            stopped = progress.between_steps(self._write, decays=progress.decay_is_next(size))
             if stopped:
                 break
-            course.begin_step()
+            progress.begin_step()
             stopwatch.switch("other")
-            if self._step(course.progress(size)):
-                course.advance(size)
+            if self._step(progress.fraction(size)):
+                progress.advance(size)
             stopwatch.stop()
-            course.end_step()
-            if self._curve.due(course.steps, course.done, course.elapsed / self._context.speed):
+            progress.end_step()
+            if self._curve.due(progress.steps, progress.done, progress.elapsed / self._context.speed):
                 self._stopwatch.switch("curve")
                 found = self._curve.measure(self._precision, self._context.stop.is_set)
                 self._stopwatch.stop()
                 self._measure(found)
-            elif course.report_due and course.steps < total:
+            elif progress.report_due and progress.steps < total:
                 self._measure()
         return stopped or "steps"
 
@@ -256,7 +257,7 @@ class LanguageTraining:
         parts = self._parts()
         loss = torch.zeros_like(self._losses)
         for number, rows in enumerate(parts, 1):
-            if alone and (self.course.time_is_up() or self._context.stop.is_set()):
+            if alone and (self.progress.time_is_up() or self._context.stop.is_set()):
                 self._batches.set_state(place)
                 return False
             stopwatch.switch("data")
@@ -304,19 +305,19 @@ class LanguageTraining:
             self._losses, self._num_losses = torch.zeros_like(self._losses), 0
         if not math.isnan(self._loss):
             metrics["train_loss"] = self._loss
-        course = self.course
+        progress = self.progress
         flops = (
             self._model.flops_per_token
             * self._context.speed
-            * (course.steps - course.first_step)
-            / max(course.elapsed, 1e-9)
+            * (progress.steps - progress.first_step)
+            / max(progress.elapsed, 1e-9)
         )
         metrics["flops_per_second"] = flops
         metrics["peak_share"] = flops / self._world.size / self._peak_flops
         if found is not None:
             metrics |= {"loss": found.nats_per_token, "bits_per_byte": found.bits_per_byte}
             self._score = found.score
-        course.report(None if found is None else found.score, metrics)
+        progress.report(None if found is None else found.score, metrics)
 
     def _check(self, *figures: float) -> None:
         if self._updates.exhausted or not all(map(math.isfinite, figures)):
@@ -324,7 +325,7 @@ class LanguageTraining:
 
     def _diverged(self, what: str) -> str:
         return (
-            f"diverged at step {self.course.steps}: {what} is not finite: lower train.learning_rate,"
+            f"diverged at step {self.progress.steps}: {what} is not finite: lower train.learning_rate,"
             " train.embedding_learning_rate or train.max_grad_norm"
         )
 
@@ -365,15 +366,67 @@ class LanguageTraining:
         return found
 
     def _write(self, path: Path) -> None:
-        course = self.course
+        progress = self.progress
         self._state.write(
             path,
-            steps=course.steps,
-            elapsed_seconds=course.elapsed,
-            first_step=course.first_step,
+            steps=progress.steps,
+            elapsed_seconds=progress.elapsed,
+            first_step=progress.first_step,
             score=self._score,
             micro_batch=self._micro_batch,
         )
+
+
+class Curve:
+    """The learning curve: the score on a fixed part of the validation text, at some places of a run.
+
+    Its time is no cost, but somebody waits for it. So apart from the quarters of a run, which are always measured, it
+    may take at most `SHARE` of the time of training: where a point would take more, it is left out, and the next place
+    is looked at. The run's end is no place of its own: the score itself is measured there.
+    """
+
+    def __init__(self, evaluator: Evaluator, *, points: int, world: World) -> None:
+        """`points`: how many places there are; the last one is the run's end."""
+        self._evaluator, self._points, self._world = evaluator, points, world
+        self._passed = 0  # places, of `points`
+        self._longest: float | None = None  # seconds of a measurement
+        self.seconds = 0.0  # of all measurements, on this machine's clock
+        self._first_steps = 0
+
+    def begin(self, steps: int, done: float) -> None:
+        """Begins after `steps`, where the share `done` of the run is made; the places before have been looked at."""
+        self._first_steps, self._passed = steps, self._place(done)
+
+    def due(self, steps: int, done: float, seconds: float) -> bool:
+        """Whether a point is due. All processes have to ask this alike.
+
+        Args:
+            steps: that are made.
+            done: the share of the run, in [0, 1].
+            seconds: of training.
+        """
+        before, self._passed = self._passed, self._place(done)
+        if self._passed == before or self._passed >= self._points:
+            return False
+        sure = SURE * self._passed // self._points > SURE * before // self._points
+        made = max(steps - self._first_steps, 1)
+        guess = FORWARD_SHARE * self._evaluator.tokens * seconds / made
+        expected = guess if self._longest is None else self._longest
+        # Each process has measured its own seconds, and all must decide alike.
+        late = self.seconds + expected > SHARE * seconds
+        return sure or not self._world.agree(late, 0.0)[0]
+
+    def measure(self, precision: str, stop: Callable[[], bool]) -> TextLoss | None:
+        """Returns the loss now; None where `stop` interrupted it. All processes have to call this."""
+        found = self._evaluator.measure(precision, stop)
+        if found is not None:
+            self.seconds += found.seconds
+            self._longest = max(self._longest or 0.0, found.seconds)
+        return found
+
+    def _place(self, done: float) -> int:
+        """Returns how many places lie behind a share of the run."""
+        return int(self._points * done + 1e-9)
 
 
 def _require_encoding(config: LanguageConfig, corpus: Corpus) -> None:

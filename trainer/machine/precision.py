@@ -13,6 +13,7 @@ a certain amount of work. Both choices depend on sizes only, never on timings, s
 import contextlib
 import ctypes
 import sys
+import time
 
 import torch
 
@@ -30,6 +31,11 @@ THREADED_ENVS = 16384
 
 # Relative to the largest entry of a product of 256 terms: float32 rounding leaves below 1e-6, bfloat16 above 1e-3.
 FP32_TOLERANCE = 1e-5
+
+# How fast the device is, is measured with square matrices that keep all units busy. It takes below 0.2 s.
+FIRST_SIZE, CPU_SIZE, CUDA_SIZE = 256, 1024, 8192  # rows and columns
+ROUNDS = 4  # of each size; the fastest counts
+LONG_SECONDS = 0.01  # a product that takes longer is large enough
 
 
 def resolve_device(name: str) -> torch.device:
@@ -178,6 +184,19 @@ def has_bf16_products(device: torch.device) -> bool:
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
+def peak_flops(device: torch.device, precision: str) -> float:
+    """Returns floating-point operations a second of a large matrix product, with the present threads and kernels.
+
+    A training's speed is held against it.
+    """
+    largest = CPU_SIZE if device.type == "cpu" else CUDA_SIZE
+    size, seconds = FIRST_SIZE, _product_seconds(FIRST_SIZE, device, precision)
+    while size < largest and seconds < LONG_SECONDS:
+        size *= 2
+        seconds = _product_seconds(size, device, precision)
+    return 2.0 * size**3 / seconds
+
+
 def _probe_error() -> float:
     """Returns the largest relative error of the three products of a layer's forward and backward pass."""
     generator = torch.Generator().manual_seed(0)
@@ -189,3 +208,26 @@ def _probe_error() -> float:
         exact = a.double() @ b.double()
         errors.append((((a @ b).double() - exact).abs().max() / exact.abs().max()).item())
     return max(errors)
+
+
+@torch.no_grad()
+def _product_seconds(size: int, device: torch.device, precision: str) -> float:
+    matrix = torch.full((size, size), 1e-3, device=device)
+    with autocast(device, precision):
+        if precision not in FULL:
+            matrix = matrix.to(torch.get_autocast_dtype(device.type))
+        fastest = float("inf")
+        for _ in range(ROUNDS):
+            _wait(device)
+            began = time.perf_counter()
+            matrix @ matrix
+            _wait(device)
+            fastest = min(fastest, time.perf_counter() - began)
+    return fastest
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()

@@ -1,11 +1,14 @@
 """The network: an encoder, perhaps a recurrent layer, and one output layer for the policy and the value function.
 
 Notation: `T` steps of `M` agents, `B = T * M` samples in time-major order, `D` observations per sample; `rows` of
-output, which the distribution over actions and the value head share; `S` floats of recurrent state per agent.
+output, which the distribution over actions and the value head share; `S` floats of recurrent state per agent; `H`
+hidden units. `resets`, `T x M`, are True where the state is zeroed before that step, because an episode has ended. Of a
+recurrent layer the products with the inputs are computed for all steps at once. The rest runs step by step in
+`trainer.kernels`.
 
 The output is laid out feature-major, `rows x B`: one contiguous row per logit and the value's rows last, so that
 everything after the network (sampling, log-probabilities, the loss) reads whole rows. With `policy.module` all of the
-network is the user's own (`protein.trainer.model.own`).
+network is the user's own (`protein.trainer.model.custom`).
 
 The layers use ReLU, because on a CPU a tanh costs as much as the matrix product before it. `policy.activation` may give
 the fully connected ones tanh, whose outputs are bounded, however far an observation is from all that were seen.
@@ -13,7 +16,10 @@ the fully connected ones tanh, whose outputs are bounded, however far an observa
 Source: orthogonal initialisation with gain sqrt(2) in the trunk, 0.01 for logits and 1 for the value: Andrychowicz et
 al. 2021, "What matters in on-policy reinforcement learning?", and Huang et al. 2022, "The 37 implementation details of
 PPO", detail 2. The large-image convolutions: Mnih et al. 2015, "Human-level control through deep reinforcement
-learning".
+learning". LSTM: Hochreiter and Schmidhuber 1997, "Long short-term memory"; a forget gate that begins at 1: Jozefowicz
+et al. 2015, "An empirical exploration of recurrent network architectures"; minGRU: Feng et al. 2024, "Were RNNs all we
+needed?", with the positive candidate g of its appendix; gate biases initialised to a range of memory lengths: Tallec
+and Ollivier 2018, "Can recurrent neural networks warp time?", section 2.
 """
 
 import contextlib
@@ -35,92 +41,17 @@ from ..kernels import (
     is_native,
     linear,
     lstm_policy,
+    lstm_sequence,
+    mingru_sequence,
     mlp,
     mlp_vjp,
     numbers,
 )
-from .distribution import Gaussian, distribution_of
-from .own import OwnNetwork
-from .recurrence import LSTM, MinGRU
-from .value import CategoricalValue, ScalarValue, ValueHead
+from .custom import OwnNetwork
+from .heads import CategoricalValue, Gaussian, ScalarValue, ValueHead, distribution_of
 
 LARGE_IMAGE = 36  # pixels of the shorter side; from here on strides shrink the image before it becomes features
-
-
-class MLP(nn.Module):
-    """Fully connected layers, each followed by a ReLU, or a tanh."""
-
-    def __init__(
-        self, features: int, config: PolicyConfig, generator: torch.Generator, byte_scale: float = 1.0
-    ) -> None:
-        super().__init__()
-        self._byte_scale = byte_scale
-        self.relu = config.activation == "relu"
-        sizes = [features] + [config.hidden_size] * config.num_layers
-        linears = [nn.Linear(a, b) for a, b in itertools.pairwise(sizes)]
-        self.layers = nn.ModuleList(linears)
-        for layer in linears:
-            initialise_(layer, math.sqrt(2), generator)
-        self.weights_and_biases = [parameter for layer in linears for parameter in (layer.weight, layer.bias)]
-
-    def forward(self, observations: torch.Tensor) -> torch.Tensor:
-        """Maps `B x D`, float32 or bytes, to `B x hidden_size`."""
-        hidden = numbers(observations, self._byte_scale)
-        for weight, bias in zip(self.weights_and_biases[::2], self.weights_and_biases[1::2], strict=True):
-            hidden = linear(hidden, weight, bias, relu=self.relu)
-            if not self.relu:
-                hidden = torch.tanh(hidden)
-        return hidden
-
-
-class CNN(nn.Module):
-    """Convolutions over a grid `channels x height x width`, then fully connected layers."""
-
-    def __init__(self, spec: EnvSpec, config: PolicyConfig, generator: torch.Generator, *, half: bool = False) -> None:
-        super().__init__()
-        shape = spec.observation_shape
-        if len(shape) != 3:
-            raise ConfigError(
-                f"policy.encoder 'cnn' needs observations that are grids (channels, height, width), "
-                f"this environment's have the shape {shape}: use 'mlp'"
-            )
-        self._shape, self._byte_scale = shape, 1.0 / spec.observation_high
-        large = min(shape[1:]) >= LARGE_IMAGE
-        self._large, self._half = large, half and large
-        one, two = config.channels, 2 * config.channels
-        # Output channels, kernel, stride, padding of each layer.
-        plan = [(one, 8, 4, 0), (two, 4, 2, 0), (two, 3, 1, 0)] if large else [(one, 3, 1, 1), (one, 3, 2, 1)]
-        channels = [shape[0]] + [out for out, *_ in plan]
-        self._convolutions = [
-            nn.Conv2d(inputs, out, kernel, stride, padding)
-            for inputs, (out, kernel, stride, padding) in zip(channels, plan, strict=False)
-        ]
-        self.convolutions = nn.ModuleList(self._convolutions)
-        for layer in self._convolutions:
-            initialise_(layer, math.sqrt(2), generator)
-        self.products = 0  # of the largest convolution, for one sample: its weights, times the places it is applied to
-        hidden = torch.zeros(1, *shape)
-        with torch.no_grad():
-            for layer in self._convolutions:
-                hidden = layer(hidden)
-                self.products = max(self.products, layer.weight.numel() * hidden[0, 0].numel())
-        self.mlp = MLP(hidden.numel(), config, generator)
-
-    def forward(self, observations: torch.Tensor) -> torch.Tensor:
-        """Maps `B x D`, float32 or bytes, D the product of the shape, to `B x hidden_size`."""
-        hidden: torch.Tensor = self.mlp(self._convolve(observations))
-        return hidden
-
-    def _convolve(self, observations: torch.Tensor) -> torch.Tensor:
-        hidden = observations.view(-1, *self._shape)
-        # An update in float32 takes .6 of the time with channels last.
-        last = self._large and not self._half and hidden.device.type == "cpu"
-        hidden = (channels_last if last else numbers)(hidden, self._byte_scale)
-        with torch.autocast(hidden.device.type, torch.bfloat16) if self._half else contextlib.nullcontext():
-            for layer in self._convolutions:
-                hidden = torch.relu_(layer(hidden))
-        hidden = hidden.flatten(1)
-        return hidden.float() if self._half else hidden
+LONGEST_MEMORY = 256.0  # time constant, in steps, of a minGRU's slowest unit at initialisation
 
 
 class Policy(nn.Module):
@@ -326,6 +257,148 @@ class Policy(nn.Module):
         return self.value_head.decode(output[self.action_rows :])
 
 
+class MLP(nn.Module):
+    """Fully connected layers, each followed by a ReLU, or a tanh."""
+
+    def __init__(
+        self, features: int, config: PolicyConfig, generator: torch.Generator, byte_scale: float = 1.0
+    ) -> None:
+        super().__init__()
+        self._byte_scale = byte_scale
+        self.relu = config.activation == "relu"
+        sizes = [features] + [config.hidden_size] * config.num_layers
+        linears = [nn.Linear(a, b) for a, b in itertools.pairwise(sizes)]
+        self.layers = nn.ModuleList(linears)
+        for layer in linears:
+            initialise_(layer, math.sqrt(2), generator)
+        self.weights_and_biases = [parameter for layer in linears for parameter in (layer.weight, layer.bias)]
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        """Maps `B x D`, float32 or bytes, to `B x hidden_size`."""
+        hidden = numbers(observations, self._byte_scale)
+        for weight, bias in zip(self.weights_and_biases[::2], self.weights_and_biases[1::2], strict=True):
+            hidden = linear(hidden, weight, bias, relu=self.relu)
+            if not self.relu:
+                hidden = torch.tanh(hidden)
+        return hidden
+
+
+class CNN(nn.Module):
+    """Convolutions over a grid `channels x height x width`, then fully connected layers."""
+
+    def __init__(self, spec: EnvSpec, config: PolicyConfig, generator: torch.Generator, *, half: bool = False) -> None:
+        super().__init__()
+        shape = spec.observation_shape
+        if len(shape) != 3:
+            raise ConfigError(
+                f"policy.encoder 'cnn' needs observations that are grids (channels, height, width), "
+                f"this environment's have the shape {shape}: use 'mlp'"
+            )
+        self._shape, self._byte_scale = shape, 1.0 / spec.observation_high
+        large = min(shape[1:]) >= LARGE_IMAGE
+        self._large, self._half = large, half and large
+        one, two = config.channels, 2 * config.channels
+        # Output channels, kernel, stride, padding of each layer.
+        plan = [(one, 8, 4, 0), (two, 4, 2, 0), (two, 3, 1, 0)] if large else [(one, 3, 1, 1), (one, 3, 2, 1)]
+        channels = [shape[0]] + [out for out, *_ in plan]
+        self._convolutions = [
+            nn.Conv2d(inputs, out, kernel, stride, padding)
+            for inputs, (out, kernel, stride, padding) in zip(channels, plan, strict=False)
+        ]
+        self.convolutions = nn.ModuleList(self._convolutions)
+        for layer in self._convolutions:
+            initialise_(layer, math.sqrt(2), generator)
+        self.products = 0  # of the largest convolution, for one sample: its weights, times the places it is applied to
+        hidden = torch.zeros(1, *shape)
+        with torch.no_grad():
+            for layer in self._convolutions:
+                hidden = layer(hidden)
+                self.products = max(self.products, layer.weight.numel() * hidden[0, 0].numel())
+        self.mlp = MLP(hidden.numel(), config, generator)
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        """Maps `B x D`, float32 or bytes, D the product of the shape, to `B x hidden_size`."""
+        hidden: torch.Tensor = self.mlp(self._convolve(observations))
+        return hidden
+
+    def _convolve(self, observations: torch.Tensor) -> torch.Tensor:
+        hidden = observations.view(-1, *self._shape)
+        # An update in float32 takes .6 of the time with channels last.
+        last = self._large and not self._half and hidden.device.type == "cpu"
+        hidden = (channels_last if last else numbers)(hidden, self._byte_scale)
+        with torch.autocast(hidden.device.type, torch.bfloat16) if self._half else contextlib.nullcontext():
+            for layer in self._convolutions:
+                hidden = torch.relu_(layer(hidden))
+        hidden = hidden.flatten(1)
+        return hidden.float() if self._half else hidden
+
+
+class LSTM(nn.Module):
+    """One LSTM layer; gates in the order input, forget, cell, output. The state is hidden and cell, side by side."""
+
+    def __init__(self, hidden_size: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.state_size = 2 * hidden_size
+        self.input = nn.Linear(hidden_size, 4 * hidden_size)
+        self.weight_hh = nn.Parameter(torch.empty(4 * hidden_size, hidden_size))
+        with torch.no_grad():
+            for gate in range(4):
+                rows = slice(gate * hidden_size, (gate + 1) * hidden_size)
+                nn.init.orthogonal_(self.input.weight[rows], 1.0, generator=generator)
+                nn.init.orthogonal_(self.weight_hh[rows], 1.0, generator=generator)
+            self.input.bias.zero_()
+            self.input.bias[hidden_size : 2 * hidden_size] = 1.0
+
+    def forward(
+        self, inputs: torch.Tensor, state: torch.Tensor | None, resets: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Maps inputs `T x M x H` to outputs `T x M x H` and the state after the last step."""
+        steps, agents, _ = inputs.shape
+        if state is None:
+            state = inputs.new_zeros(agents, self.state_size, dtype=torch.float32)
+        if resets is None:
+            resets = torch.zeros(steps, agents, dtype=torch.bool, device=inputs.device)
+        return lstm_sequence(inputs, self.input.weight, self.weight_hh, self.input.bias, state, resets)
+
+
+class MinGRU(nn.Module):
+    """One minGRU layer with a residual connection: neither gate nor candidate reads the state, so a step is cheap."""
+
+    def __init__(self, hidden_size: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.state_size = hidden_size
+        self.input = nn.Linear(hidden_size, 2 * hidden_size)
+        with torch.no_grad():
+            for part in range(2):
+                rows = slice(part * hidden_size, (part + 1) * hidden_size)
+                nn.init.orthogonal_(self.input.weight[rows], 1.0, generator=generator)
+            self.input.bias.zero_()
+            # Units forget over 2 to LONGEST_MEMORY steps, evenly in the logarithm: 1 / sigmoid(bias) = memory.
+            memory = torch.logspace(math.log10(2.0), math.log10(LONGEST_MEMORY), hidden_size)
+            self.input.bias[:hidden_size] = -torch.log(memory - 1)
+
+    def forward(
+        self, inputs: torch.Tensor, state: torch.Tensor | None, resets: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Maps inputs `T x M x H` to outputs `T x M x H` and the state after the last step."""
+        steps, agents, _ = inputs.shape
+        if state is None:
+            state = inputs.new_zeros(agents, self.state_size, dtype=torch.float32)
+        if resets is None:
+            resets = torch.zeros(steps, agents, dtype=torch.bool, device=inputs.device)
+        gates, candidates = linear(inputs, self.input.weight, self.input.bias).float().chunk(2, dim=-1)
+        outputs, state = mingru_sequence(gates, candidates, state, resets)
+        return inputs.float() + outputs, state
+
+
+@torch.no_grad()
+def initialise_(layer: nn.Linear | nn.Conv2d, gain: float, generator: torch.Generator) -> None:
+    """Draws orthogonal weights and zeroes the bias."""
+    nn.init.orthogonal_(layer.weight, gain, generator=generator)
+    assert layer.bias is not None
+    layer.bias.zero_()
+
+
 def _encoder(spec: EnvSpec, config: PolicyConfig, generator: torch.Generator, half: bool) -> MLP | CNN:
     if config.encoder == "cnn":
         return CNN(spec, config, generator, half=half)
@@ -335,11 +408,3 @@ def _encoder(spec: EnvSpec, config: PolicyConfig, generator: torch.Generator, ha
 def _rows(layer: nn.Linear, hidden: torch.Tensor) -> torch.Tensor:
     """Returns an output layer's rows of hidden units `B x H`, `rows x B`."""
     return torch.addmm(layer.bias.unsqueeze(1), layer.weight, hidden.t())
-
-
-@torch.no_grad()
-def initialise_(layer: nn.Linear | nn.Conv2d, gain: float, generator: torch.Generator) -> None:
-    """Draws orthogonal weights and zeroes the bias."""
-    nn.init.orthogonal_(layer.weight, gain, generator=generator)
-    assert layer.bias is not None
-    layer.bias.zero_()

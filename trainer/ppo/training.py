@@ -17,9 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..config import RunConfig, check_batch
-from ..course.context import RunContext
-from ..course.course import Course
+from ..config import RunConfig, TrainConfig, check_batch
 from ..environments import ASYNC, VectorEnv, closing, groups, kind_of, make
 from ..errors import ConfigError, DivergedError
 from ..evaluate import envs_for, play
@@ -28,23 +26,22 @@ from ..machine.checkpoint import Checkpoint
 from ..machine.precision import env_threads, half_convolutions
 from ..machine.stopwatch import Stopwatch
 from ..model.policy import Policy
-from .collector import Collector, Snapshot
+from ..normalise import decided
+from ..progress import Progress, RunContext, decay_is_next
+from .overlap import Collector, Snapshot
 from .rollout import Rollout
-from .schedule import Schedule
-from .scores import Scores
-from .state import TrainingState
+from .state import Scores, TrainingState
 from .trial import require_trainable
 from .update import PPO
-from .warm_up import decided
 
 
 class Training:
-    """The parts of one run. `course` has its counters and its clock."""
+    """The parts of one run. `progress` has its counters and its clock."""
 
     def __init__(self, config: RunConfig, context: RunContext) -> None:
         train, device, world = config.train, context.device, context.world
         self._config, self._context, self._world, self._stopwatch = config, context, world, context.stopwatch
-        self.course = Course(train, context, total_steps=train.total_timesteps, steps_name="train.total_timesteps")
+        self.progress = Progress(train, context, total_steps=train.total_timesteps, steps_name="train.total_timesteps")
         weights, actions, shuffle, envs, evaluation, random_play = (
             int(seed) for seed in np.random.SeedSequence(train.seed).generate_state(6, np.uint32)
         )
@@ -72,7 +69,7 @@ class Training:
         ).to(device)
         require_trainable(self._policy, config, device)
         check_batch(config, self._spec.agents_per_env, world.size, has_memory=self._policy.state_size > 0)
-        self.course.require_writable()
+        self.progress.require_writable()
         host = torch.device("cpu")
         acting = host if train.cpu_inference else device
         snapshot = Snapshot(self._policy, acting) if train.cpu_inference or train.overlap else None
@@ -134,18 +131,18 @@ class Training:
         return self._state.read_(path, self._config)
 
     def run(self, started: float) -> RunResult:
-        course = self.course
-        course.require_room(self._state.num_bytes())
-        notes = [] if course.resumed else self._begin()
+        progress = self.progress
+        progress.require_room(self._state.num_bytes())
+        notes = [] if progress.resumed else self._begin()
         if self._config.env.workers and not self._workers:
             notes.append(f"env.workers has no effect on '{self._spec.name}': processes are for gym-async:ID alone")
         timings = {"startup": time.perf_counter() - started}
         if self._config.train.compile:
             self._prepare(self._config.train.minibatch_size // self._world.size)
             timings["compile"] = self._ppo.compile(
-                self._spec.observation_size, self._agents // self._world.size, self._schedule.horizons(course.steps)
+                self._spec.observation_size, self._agents // self._world.size, self._schedule.horizons(progress.steps)
             )
-        start = course.start(
+        start = progress.start(
             self._config.subject,
             parameters=sum(p.numel() for p in self._policy.parameters()),
             startup_seconds=timings["startup"],
@@ -161,7 +158,7 @@ class Training:
             stopped = self._train()
         finally:
             self._collector.close()
-        course.save(self._write)
+        progress.save(self._write)
         recent = self._scores.summary()
         self._world.close()  # from here on the processes share nothing
         evaluation = None
@@ -189,13 +186,13 @@ class Training:
             metrics["train_score"] = recent.mean
         if evaluation is not None and not interrupted:
             metrics |= {"score_std": evaluation.score_std, "evaluation_episodes": float(evaluation.episodes)}
-        return course.end(
+        return progress.end(
             score=score,
             timings=timings,
             metrics=metrics,
             stopped=stopped,
             interrupted=interrupted,
-            stays=course.rate_stays and not self._schedule.bonus_varies,
+            stays=progress.rate_stays and not self._schedule.bonus_varies,
         )
 
     def close(self) -> None:
@@ -217,40 +214,42 @@ class Training:
     def _train(self) -> Stopped:
         """Trains until the steps are done, the time is up or a signal came. Returns which of the three."""
         train, agents, stopwatch, world = self._config.train, self._agents, self._stopwatch, self._world
-        course, stopped = self.course, None
-        course.begin()
+        progress, stopped = self.progress, None
+        progress.begin()
         if train.overlap:  # both threads use these settings, so they must not change while one of them computes
             self._prepare(train.minibatch_size // world.size)
-        while course.steps < train.total_timesteps:
+        while progress.steps < train.total_timesteps:
             if not self._collector.in_flight:
-                stopped = course.between_steps(self._write, decays=self._schedule.decay_is_next(course.steps))
+                stopped = progress.between_steps(self._write, decays=self._schedule.decay_is_next(progress.steps))
                 if stopped:
                     break
-            course.begin_step()
+            progress.begin_step()
             stopwatch.switch("other")
             if not train.overlap:
                 self._prepare(agents // world.size)
-            batch, finished = self._collector.take(self._schedule.horizon(course.steps), course.time_is_up)
+            batch, finished = self._collector.take(self._schedule.horizon(progress.steps), progress.time_is_up)
             batch = self._rollout.settle(batch, world)
             taken = len(batch) * world.size
-            progress = course.progress(taken)
-            course.advance(taken)
+            fraction = progress.fraction(taken)
+            progress.advance(taken)
             # A checkpoint or an end that is due comes after this batch, so no other is begun.
-            ends = course.checkpoint_due or self._schedule.decay_is_next(course.steps) or course.ended() is not None
-            if train.overlap and not ends and not course.time_is_up() and course.steps < train.total_timesteps:
-                self._collector.begin(self._schedule.horizon(course.steps), course.time_is_up)
+            ends = (
+                progress.checkpoint_due or self._schedule.decay_is_next(progress.steps) or progress.ended() is not None
+            )
+            if train.overlap and not ends and not progress.time_is_up() and progress.steps < train.total_timesteps:
+                self._collector.begin(self._schedule.horizon(progress.steps), progress.time_is_up)
             self._prepare(min(train.minibatch_size // world.size, len(batch)))
             try:
-                self._figures |= self._ppo.update(batch, progress, course.time_is_up)
+                self._figures |= self._ppo.update(batch, fraction, progress.time_is_up)
             except DivergedError as error:
-                raise DivergedError(f"diverged at step {course.steps}: {error}") from error
+                raise DivergedError(f"diverged at step {progress.steps}: {error}") from error
             stopwatch.switch("logging")
-            self._scores.add(course.steps, finished.score.tolist(), len(finished))
+            self._scores.add(progress.steps, finished.score.tolist(), len(finished))
             stopwatch.stop()
-            course.end_step()
-            if course.report_due:
+            progress.end_step()
+            if progress.report_due:
                 self._measure()
-        if course.unreported:
+        if progress.unreported:
             self._measure()
         return stopped or "steps"
 
@@ -259,18 +258,53 @@ class Training:
 
     def _measure(self) -> None:
         recent = self._scores.summary()
-        self.course.report(
+        self.progress.report(
             recent.mean, {**self._figures, "learning_rate": self._ppo.learning_rate, "episodes": recent.episodes}
         )
 
     def _write(self, path: Path) -> None:
-        course = self.course
+        progress = self.progress
         self._state.write(
             path,
             self._config,
-            steps=course.steps,
-            elapsed_seconds=course.elapsed,
-            first_step=course.first_step,
+            steps=progress.steps,
+            elapsed_seconds=progress.elapsed,
+            first_step=progress.first_step,
+        )
+
+
+class Schedule:
+    """How long each iteration is, and before which one the step size begins to decay.
+
+    Attributes:
+        bonus_varies: whether the weight of the entropy bonus changes during the run. Then a longer run cannot go on
+            from it, because it would have had another bonus from its first step on.
+    """
+
+    def __init__(self, train: TrainConfig, agents: int) -> None:
+        self._train, self._agents = train, agents
+        self.bonus_varies = train.ent_coef_final >= 0 and train.ent_coef_final != train.ent_coef
+
+    def horizon(self, steps: int) -> int:
+        """Returns the length of the iteration after `steps`. The last one may be shorter, to end at the run's steps."""
+        return min(self._train.horizon, -(-(self._train.total_timesteps - steps) // self._agents))
+
+    def horizons(self, steps: int) -> set[int]:
+        """Returns the lengths of all iterations that are to come after `steps`."""
+        left = max(self._train.total_timesteps - steps, 0)
+        whole, rest = divmod(left, self._train.horizon * self._agents)
+        full = {self._train.horizon} if whole else set()
+        return full | ({-(-rest // self._agents)} if rest else set())
+
+    def decay_is_next(self, steps: int) -> bool:
+        """Whether the step size of `wsd` begins to fall in the batch after `steps`, which goes by its middle.
+
+        So a longer run can go on from there. It is never so where it could not.
+        """
+        train, agents = self._train, self._agents
+        next_size, full_size = self.horizon(steps) * agents, train.horizon * agents
+        return not self.bonus_varies and decay_is_next(
+            train, train.total_timesteps, steps, next_size=next_size, full_size=full_size
         )
 
 

@@ -1,6 +1,6 @@
 """Tries out whether a network of the user's own can be trained, before anything is made: one small pass each way.
 
-That it keeps the contract of shapes is tried when it is built (`protein.trainer.model.own`). Here it does what a run
+That it keeps the contract of shapes is tried when it is built (`protein.trainer.model.custom`). Here it does what a run
 does with it, on a few samples of the run's shapes, in its precision and on its device: it takes a step without
 gradients, then gives the output of a minibatch, which is differentiated.
 """
@@ -14,7 +14,7 @@ from ...envs_c import EnvSpec
 from ..config import RunConfig
 from ..errors import ConfigError
 from ..machine.precision import autocast, update_precision
-from ..model.own import CONTRACT, OwnNetwork
+from ..model.custom import CONTRACT, OwnNetwork
 from ..model.policy import Policy
 
 AGENTS, STEPS = 4, 3  # of the minibatch; a memory is carried over the steps

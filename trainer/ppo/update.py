@@ -11,38 +11,41 @@ draw. The gradient, the advantages' scale and the figures come from sums over th
 whole.
 
 With `train.overlap` the batch is one update old. One more forward pass gives the ratios r of the policy as it is then,
-and V-trace with these its advantages (`protein.trainer.ppo.advantages`).
+and V-trace with these its advantages (`protein.trainer.ppo.loss`).
 
 With a target KL, a pass after whose last minibatch the policy has moved further than that is the update's last one.
 
 Source: Schulman et al. 2017, "Proximal policy optimization algorithms"; for V-trace: Espeholt et al. 2018, "IMPALA",
-section 4.1; initial settings: Huang et al. 2022, "The 37 implementation details of PPO".
+section 4.1; initial settings: Huang et al. 2022, "The 37 implementation details of PPO"; the entropy bonus that adapts:
+the dual ascent on a constraint of entropy in Haarnoja et al. 2018, "Soft actor-critic algorithms and applications",
+section 5, here with steps of bounded size in the logarithm, because an update of PPO comes seldom.
 """
 
 import dataclasses
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import torch
+from torch import nn
 
 from ..config import TrainConfig
 from ..errors import DivergedError
 from ..machine.checkpoint import tensor_bytes
+from ..machine.cuda import to_device
 from ..machine.distributed import ALONE, World
 from ..machine.precision import autocast, update_precision
 from ..machine.stopwatch import Stopwatch
-from ..machine.transfer import to_device
 from ..model.policy import Policy
 from ..optim.gradients import FlatGradients
-from ..optim.scaler import Scaler
-from .advantages import advantages_and_returns, spread_and_mean
-from .batch import Batch
-from .entropy import EntropyBonus
-from .loss import Coefficients, Minibatch, loss_gradient, ppo_loss
-from .optimizer import make_optimizer
-from .segments import shuffled
+from ..optim.optimizer import Group, Optimizer, Scaler
+from ..progress import rate_share
+from .loss import Coefficients, Minibatch, advantages_and_returns, loss_gradient, ppo_loss, spread_and_mean
+from .rollout import Batch
+
+RATE = 0.2  # at most a factor of 1.22 an update: from the usual .01 to `LEAST` or `MOST` in 25 to 46 of them
+LEAST, MOST = 1e-6, 1.0
 
 
 class PPO:
@@ -318,3 +321,98 @@ class PPO:
         state = None if batch.state is None else of(batch.state, 0)
         context = autocast(self._device, self._precision, caches=self._caches)
         self._gradients.compute(observations, state, of(batch.resets), gradient_of, context)
+
+
+def shuffled(segments: int, size: int, generator: torch.Generator) -> Iterator[torch.Tensor]:
+    """Yields the indices of each minibatch of one epoch, with every segment once. The last minibatch may be shorter."""
+    order = torch.randperm(segments, generator=generator)
+    yield from torch.split(order, size)
+
+
+class EntropyBonus:
+    """The weight of the entropy bonus: constant, along a straight line, or adapted to a target.
+
+    Adapted (`adapts`), the weight c rises while the policy's entropy H is below the target H* and falls while it is
+    above it:
+        log c  <-  log c + `RATE` clip(H* - H, -1, 1)        within [`LEAST`, `MOST`], once an update
+    H is that of the update's last minibatch, in nats, summed over the components of an action. That of continuous
+    actions may be negative.
+    """
+
+    def __init__(self, config: TrainConfig) -> None:
+        self._config = config
+        self.adapts = bool(config.target_entropy)
+        # A tensor of float64, so that a resumed run continues with the very number.
+        self._log = torch.tensor(max(config.ent_coef, LEAST), dtype=torch.float64).log()
+
+    def coefficient(self, progress: float) -> float:
+        """Returns the weight after the fraction `progress`, in [0, 1], of the run."""
+        config = self._config
+        if self.adapts:
+            return float(self._log.exp())
+        if config.ent_coef_final < 0 or config.ent_coef_final == config.ent_coef:
+            return config.ent_coef
+        return config.ent_coef + (config.ent_coef_final - config.ent_coef) * progress
+
+    def adapt(self, entropy: float) -> None:
+        """Moves the weight after an update that ended with this entropy."""
+        if self.adapts:
+            gap = torch.tensor(self._config.target_entropy - entropy, dtype=torch.float64).clamp(-1.0, 1.0)
+            limits = torch.tensor([LEAST, MOST], dtype=torch.float64).log()
+            self._log = (self._log + RATE * gap).clamp(limits[0], limits[1])
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Returns what the next weight depends on; nothing where it does not adapt."""
+        return {"entropy.log_coefficient": self._log} if self.adapts else {}
+
+    def set_state(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Restores a `state`. One of a run that did not adapt leaves the weight where it begins."""
+        if self.adapts and "entropy.log_coefficient" in state:
+            self._log = state["entropy.log_coefficient"].clone()
+
+
+def make_optimizer(policy: Policy, gradients: FlatGradients, config: TrainConfig) -> Optimizer:
+    """Returns the optimiser of the policy whose parameters `gradients` holds.
+
+    AdamW works on the vector of all weights. With `train.optimizer = "muon"`, Muon works on the matrices of the hidden
+    layers, and AdamW on the other parameters: biases, the first layer, the output layer. A recurrent layer stacks a
+    square matrix for each of its gates; Muon works on each of them.
+    """
+    matrices = _hidden_matrices(policy) if config.optimizer == "muon" else []
+    chosen = {id(matrix) for matrix in matrices}
+    rest: list[nn.Parameter] = [gradients.weights]
+    decays: torch.Tensor | None = None
+    if matrices:
+        rest = [parameter for parameter in policy.parameters() if id(parameter) not in chosen]
+    elif config.weight_decay:
+        trained = [(p.detach(), p.ndim >= 2 and p.requires_grad) for p in policy.parameters()]
+        decays = torch.cat([torch.full_like(p, float(decays)).flatten() for p, decays in trained])
+
+    recurrent = {id(parameter) for parameter in policy.recurrence.parameters()} if policy.recurrence else set()
+    stacked = [m.shape[0] // m.shape[1] if id(m) in recurrent else 1 for m in matrices]
+
+    def group(parameters: list[nn.Parameter], method: str) -> Group:
+        return Group(
+            parameters=parameters,
+            method="muon" if method == "muon" else "adamw",
+            learning_rate=config.learning_rate,
+            weight_decay=config.weight_decay,
+            betas=(config.beta1, config.beta2),
+            eps=config.adam_eps,
+            decays=decays,
+            stacked=stacked if method == "muon" else 1,
+        )
+
+    groups = [group(rest, "adamw"), group(matrices, "muon")]
+    return Optimizer(groups, lambda progress: rate_share(config, progress))
+
+
+def _hidden_matrices(policy: Policy) -> list[nn.Parameter]:
+    """Returns the matrices between hidden layers: neither layers that read observations nor output layers."""
+    encoders = [policy.encoder, *([] if policy.value_encoder is None else [policy.value_encoder])]
+    first = {id(next(encoder.parameters())) for encoder in encoders}
+    return [
+        parameter
+        for name, parameter in policy.named_parameters()
+        if parameter.ndim == 2 and id(parameter) not in first and not name.startswith(("head.", "value_output."))
+    ]

@@ -14,8 +14,8 @@ from released_weights import write_released
 
 from protein.cli import main
 from protein.trainer.language.data.batches import Batches
-from protein.trainer.language.data.bpe import learn
 from protein.trainer.language.data.corpus import open_corpus
+from protein.trainer.language.data.tokenizers import learn
 
 POSITIONS, PADDING = 32, 11
 TEXT = "".join(f"def add_{n}(left, right):\n    return left + right * {n}\n" for n in range(300))

@@ -12,8 +12,8 @@ import pytest
 from commands import Run
 
 from protein.cli import data, main
-from protein.trainer.language.data import bpe, corpus
-from protein.trainer.language.data.tokenizer import Bytes
+from protein.trainer.language.data import corpus, tokenizers
+from protein.trainer.language.data.tokenizers import Bytes
 
 
 @pytest.fixture(name="text")
@@ -104,7 +104,7 @@ def test_ctrl_c_ends_the_learning_of_an_encoding(
         os.kill(os.getpid(), signal.SIGTERM)
         over.wait(60)  # as a long work outside of Python does
 
-    monkeypatch.setattr(bpe, "learn", learn)
+    monkeypatch.setattr(tokenizers, "learn", learn)
     try:
         assert main(["data", "tokenize", "texts", "--into", "out", "--tokenizer", "bpe"]) == 130
     finally:

@@ -15,7 +15,7 @@ from protein.trainer.environments import make, playing, resume, spec
 from protein.trainer.errors import ConfigError, TrainerError
 from protein.trainer.kernels import advantages
 from protein.trainer.machine.distributed import ALONE
-from protein.trainer.ppo.warm_up import STEPS_MAX, decided
+from protein.trainer.normalise import STEPS_MAX, decided
 
 pytest.importorskip("pettingzoo")
 spaces = pytest.importorskip("gymnasium").spaces

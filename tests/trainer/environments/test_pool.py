@@ -20,8 +20,7 @@ from training_parts import make_policy, make_rollout
 from protein.trainer.environments import groups, make, resume, worker
 from protein.trainer.environments.pool import PoolEnv
 from protein.trainer.errors import ConfigError, TrainerError
-from protein.trainer.ppo.batch import Batch
-from protein.trainer.ppo.rollout import Rollout
+from protein.trainer.ppo.rollout import Batch, Rollout
 
 COUNTER = "gym-async:gym_worlds:Counter-v0"
 

@@ -18,14 +18,13 @@ from whole_runs import go
 
 from protein.trainer.errors import CheckpointError, DataError
 from protein.trainer.language import training
-from protein.trainer.language.curve import Curve
-from protein.trainer.language.curve_rows import choose_rows
-from protein.trainer.language.data import bpe
+from protein.trainer.language.data import tokenizers
 from protein.trainer.language.data.batches import Batches
 from protein.trainer.language.data.corpus import Corpus, open_corpus
 from protein.trainer.language.data.preparing import Document, Split, write_folder
-from protein.trainer.language.evaluate import Evaluator, TextLoss, answer, evaluate
+from protein.trainer.language.evaluate import Evaluator, TextLoss, answer, choose_rows, evaluate
 from protein.trainer.language.sample import sample
+from protein.trainer.language.training import Curve
 from protein.trainer.machine import checkpoint as checkpoints
 from protein.trainer.machine.checkpoint import FILE_NAME
 from protein.trainer.machine.distributed import ALONE
@@ -123,7 +122,7 @@ def test_a_text_of_another_tokenizer_is_refused_though_it_has_as_many_tokens(run
     pytest.importorskip("tokenizers")
     text = tmp_path / "text.txt"
     text.write_text("one and two and three\n" * 40, encoding="utf-8")
-    split, pairs = Split.of(0.3, text.stat().st_size), bpe.learn([b"abc"], VOCABULARY)
+    split, pairs = Split.of(0.3, text.stat().st_size), tokenizers.learn([b"abc"], VOCABULARY)
     write_folder(tmp_path / "pairs", [Document(path=text)], pairs, split)
     path, data = run / "done" / FILE_NAME, str(tmp_path / "pairs")
     assert open_corpus(data).vocab_size == open_corpus(run / "small").vocab_size

@@ -12,12 +12,17 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from protein.trainer.errors import ConfigError
 from protein.trainer.kernels.attention import rotate
-from protein.trainer.language.model import DESIGNS, GPT, loss
-from protein.trainer.language.model.block import make_linear
-from protein.trainer.language.model.design import padded
-from protein.trainer.language.model.gpt import LARGEST_ATTENTION
-from protein.trainer.language.model.rms_norm import RMS_NORM_EPSILON, rms_norm
-from protein.trainer.language.model.rotary import rotations
+from protein.trainer.language import model as network
+from protein.trainer.language.model import (
+    DESIGNS,
+    GPT,
+    LARGEST_ATTENTION,
+    RMS_NORM_EPSILON,
+    make_linear,
+    padded,
+    rms_norm,
+    rotations,
+)
 
 
 def drawn(arch: Any) -> GPT:
@@ -217,7 +222,7 @@ def test_the_norm_is_torchs_with_its_gradient() -> None:
 
 @pytest.mark.parametrize("tokens_at_once", [1, 7, 100])
 def test_the_loss_in_parts_is_torchs_with_its_gradients(tokens_at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loss, "_tokens_at_once", lambda hidden, vocab_size: tokens_at_once)
+    monkeypatch.setattr(network, "_tokens_at_once", lambda hidden, vocab_size: tokens_at_once)
     generator = torch.Generator().manual_seed(0)
     hidden = torch.randn(20, 6, generator=generator, dtype=torch.float64).float().requires_grad_()
     head = torch.randn(16, 6, generator=generator).requires_grad_()
@@ -226,15 +231,15 @@ def test_the_loss_in_parts_is_torchs_with_its_gradients(tokens_at_once: int, mon
     arguments = hidden, head, targets, 11
     logits = functional.linear(hidden.double(), head.double())[:, :11]
     expected = functional.cross_entropy(logits, targets, ignore_index=-1)
-    found = loss.mean_cross_entropy(*arguments)
+    found = network.mean_cross_entropy(*arguments)
     assert found.item() == pytest.approx(expected.item(), rel=1e-6)
     ours, theirs = (torch.autograd.grad(3 * value, (hidden, head)) for value in (found, expected))
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
     each = functional.cross_entropy(logits, targets, ignore_index=-1, reduction="none")
-    torch.testing.assert_close(loss.cross_entropies(*arguments).double(), each, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(network.cross_entropies(*arguments).double(), each, rtol=1e-5, atol=1e-6)
     with torch.no_grad():
-        assert torch.equal(loss.mean_cross_entropy(*arguments), found)
+        assert torch.equal(network.mean_cross_entropy(*arguments), found)
 
 
 @pytest.mark.parametrize("arch", ARCHES)

@@ -9,9 +9,9 @@ from small_models import make_model, tokens
 
 from protein.trainer.language.config import TrainConfig
 from protein.trainer.language.model import DESIGNS, GPT
-from protein.trainer.language.optimizer import make_optimizer, parameter_groups
+from protein.trainer.language.update import make_optimizer, parameter_groups
 from protein.trainer.optim.gradients import FlatWeights
-from protein.trainer.optim.scaler import Scaler
+from protein.trainer.optim.optimizer import Scaler
 
 
 def names(model: GPT, **settings: Any) -> dict[tuple[str, int, float], set[str]]:

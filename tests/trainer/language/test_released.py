@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from small_models import tokens
 
 from protein.trainer.errors import CheckpointError
-from protein.trainer.language.model.released import read_released
+from protein.trainer.language.trained import read_released
 
 VOCABULARY, POSITIONS = 101, 32
 

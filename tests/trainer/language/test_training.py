@@ -18,14 +18,14 @@ from language_runs import LENGTH, ROWS, STEP, small, write_corpus
 from whole_runs import StopAfter, go, same, tensors
 
 from protein.trainer.config import RunConfig
-from protein.trainer.course.course import Course
 from protein.trainer.errors import CheckpointError, ConfigError, DataError, DivergedError
-from protein.trainer.language import curve, training
+from protein.trainer.language import training
 from protein.trainer.language.config import LanguageConfig
-from protein.trainer.language.data import bpe, preparing
+from protein.trainer.language.data import preparing, tokenizers
 from protein.trainer.launch import launch
 from protein.trainer.machine import checkpoint as checkpoints
 from protein.trainer.machine.stopwatch import Stopwatch
+from protein.trainer.progress import Progress
 from protein.trainer.run import run
 
 EVERY_STEP = 1e6  # a clock so fast that a report, a checkpoint and a point of the curve are due after every step
@@ -57,7 +57,7 @@ def test_a_run_reports_its_start_its_curve_and_its_result(data: Path, tmp_path: 
 
 def test_the_sections_are_the_time_of_training(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And that of the curve, which is no cost: so the profile is complete, and a run's cost is not raised by it."""
-    monkeypatch.setattr(curve, "SHARE", 100.0)
+    monkeypatch.setattr(training, "SHARE", 100.0)
     stopwatch = Stopwatch(torch.device("cpu"))
     _, events = go(small(data, steps=30), speed=ONE_MEASUREMENT, stopwatch=stopwatch)
     seconds = {name: events[-2]["metrics"][f"{name}_seconds"] for name in training.SECTIONS}
@@ -82,7 +82,7 @@ def test_the_same_seed_gives_the_same_run(data: Path, tmp_path: Path) -> None:
 
 def test_looking_changes_nothing(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run with points of the curve, an evaluation and a sample equals the one without, bit for bit."""
-    monkeypatch.setattr(curve, "SHARE", 100.0)
+    monkeypatch.setattr(training, "SHARE", 100.0)
     config = small(data, steps=12)
     seen, blind = ({"curve_points": 12, "sample_tokens": 30}, {"curve_points": 0, "sample_tokens": 0})
     _, events = go(dataclasses.replace(config, eval=small(data, eval=seen).eval), tmp_path / "seen", speed=EVERY_STEP)
@@ -226,7 +226,7 @@ def test_the_time_limit_ends_a_run_within_a_micro_batch(data: Path, tmp_path: Pa
     """A clock that goes on by one second whenever it is asked: the step is given up in the middle."""
     ticks = iter(range(10_000))
     clock = type("Clock", (), {"perf_counter": staticmethod(lambda: float(next(ticks)))})
-    monkeypatch.setattr("protein.trainer.course.course.time", clock)
+    monkeypatch.setattr("protein.trainer.progress.time", clock)
     monkeypatch.setattr("protein.trainer.language.training.time", clock)
     config = small(data, steps=10**6, train={"max_seconds": 8.0, "micro_batch": 1}, eval={"curve_points": 0})
     result, events = go(config, tmp_path)
@@ -304,7 +304,7 @@ def test_only_positions_that_there_are_can_be_read(data: Path) -> None:
 
 def test_auto_takes_bfloat16_where_the_processor_multiplies_it(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for there, expected in ((True, "bf16"), (False, "fp32")):
-        monkeypatch.setattr("protein.trainer.language.precision.has_bf16_products", lambda _, there=there: there)
+        monkeypatch.setattr("protein.trainer.language.update.has_bf16_products", lambda _, there=there: there)
         _, events = go(small(data, steps=1, train={"precision": "auto"}))
         assert events[0]["precision"] == expected
 
@@ -333,7 +333,7 @@ def test_what_the_end_needs_of_the_tokenizer_is_tried_before_the_start(
     text, folder, lines = tmp_path / "text.txt", tmp_path / "pairs", "one and two and three\n" * 400
     text.write_text(lines, encoding="utf-8")
     split, documents = preparing.Split.of(0.3, len(lines)), [preparing.Document(path=text)]
-    preparing.write_folder(folder, documents, bpe.learn([lines.encode()], 270), split)
+    preparing.write_folder(folder, documents, tokenizers.learn([lines.encode()], 270), split)
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     result, _ = go(small(folder, steps=2))
     assert result.sample is not None, "a text without a prompt needs no package"
@@ -350,12 +350,12 @@ def test_what_the_end_needs_of_the_tokenizer_is_tried_before_the_start(
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 def test_the_clock_stops_when_the_device_has_done_the_step(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[bool] = []
-    end_step = Course.end_step
+    end_step = Progress.end_step
 
-    def end(course: Course) -> None:
+    def end(progress: Progress) -> None:
         done.append(torch.cuda.current_stream().query())
-        end_step(course)
+        end_step(progress)
 
-    monkeypatch.setattr(Course, "end_step", end)
+    monkeypatch.setattr(Progress, "end_step", end)
     go(small(data, train={"device": "cuda"}))
     assert len(done) == 6 and all(done)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from protein.trainer.machine.contention import quota_cores, thread_waits, throttled_seconds, waited_for_others
+from protein.trainer.machine.cores import quota_cores, thread_waits, throttled_seconds, waited_for_others
 
 LINUX = pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="only Linux counts it")
 SPIN = "import os, time; os.sched_setaffinity(0, {%d}); print(flush=True)\nwhile True: pass"
 WORK = """
 import os, sys
-from protein.trainer.machine.contention import thread_waits
+from protein.trainer.machine.cores import thread_waits
 os.sched_setaffinity(0, {%d})
 before = thread_waits(os.getpid())
 for _ in range(20_000_000): pass

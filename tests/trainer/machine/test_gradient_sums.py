@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from protein.trainer.machine.distributed import World
-from protein.trainer.machine.gradient_sums import GradientSums
+from protein.trainer.optim.gradients import GradientSums
 
 
 class Twins(World):

@@ -14,7 +14,7 @@ from whole_runs import go, same, tensors
 
 from protein.trainer.language import update
 from protein.trainer.language.config import LanguageConfig
-from protein.trainer.machine import graphs
+from protein.trainer.machine import cuda
 from protein.trainer.machine.stopwatch import Stopwatch
 
 HAS_GPU = torch.cuda.is_available()
@@ -37,7 +37,7 @@ class StandIn:
         return output
 
 
-GRAPH: type[Any] = graphs.Graph if HAS_GPU else StandIn
+GRAPH: type[Any] = cuda.Graph if HAS_GPU else StandIn
 
 
 class Counted:
@@ -73,9 +73,9 @@ def recording(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.setattr(Stopwatch, "switch", switched)
     monkeypatch.setattr(Counted, "made", 0)
     monkeypatch.setattr(Counted, "called", 0)
-    monkeypatch.setattr(graphs, "Graph", Counted)
+    monkeypatch.setattr(cuda, "Graph", Counted)
     if not HAS_GPU:
-        monkeypatch.setattr(graphs, "can_record", lambda device: True)
+        monkeypatch.setattr(cuda, "can_record", lambda device: True)
         monkeypatch.setattr(update, "free_bytes", lambda device: 1e9)
     return monkeypatch
 
@@ -86,8 +86,8 @@ def config_of(folder: Path, steps: int = 30, **train: Any) -> LanguageConfig:
 
 
 def assert_usual(config: LanguageConfig, folder: Path, patch: pytest.MonkeyPatch) -> None:
-    """The run in `folder / "with"` is the one without graphs."""
-    patch.setattr(graphs, "can_record", lambda device: False)
+    """The run in `folder / "with"` is the one without cuda."""
+    patch.setattr(cuda, "can_record", lambda device: False)
     go(config, folder / "without")
     one, other = tensors(folder / "with"), tensors(folder / "without")
     if HAS_GPU:  # which may sum the gradients of an embedding in any order
@@ -128,7 +128,7 @@ def test_what_cannot_be_recorded_is_computed(
         def __init__(self, *_: Any, **__: Any) -> None:
             raise RuntimeError("no memory")
 
-    recording.setattr(graphs, "Graph", Fails)
+    recording.setattr(cuda, "Graph", Fails)
     config = config_of(tmp_path / "data")
     go(config, tmp_path / "with")
     said = "no CUDA graphs of the forward and backward passes, going on without them: no memory"

@@ -6,9 +6,8 @@ import pytest
 import torch
 from event_log import EventLog
 
-from protein.trainer.machine import profile, stopwatch
-from protein.trainer.machine.profile import Profile, Profiler
-from protein.trainer.machine.stopwatch import SECTIONS, Stopwatch
+from protein.trainer.machine import stopwatch
+from protein.trainer.machine.stopwatch import SECTIONS, Profile, Profiler, Stopwatch
 
 
 class Clock:
@@ -23,7 +22,6 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(stopwatch, "perf_counter", clock)
-    monkeypatch.setattr(profile, "perf_counter", clock)
     return clock
 
 

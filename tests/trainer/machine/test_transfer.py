@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from protein.trainer.machine.transfer import host_zeros, to_device
+from protein.trainer.machine.cuda import host_zeros, to_device
 
 CPU = torch.device("cpu")
 

@@ -8,8 +8,7 @@ import torch
 from torch.distributions import Categorical, Normal
 from training_parts import make_spec
 
-from protein.trainer.model.distribution import Discrete, Distribution, Gaussian, distribution_of
-from protein.trainer.model.value import CategoricalValue
+from protein.trainer.model.heads import CategoricalValue, Discrete, Distribution, Gaussian, distribution_of
 
 EACH: dict[str, Distribution] = {
     "one": Discrete((4,)),

@@ -4,8 +4,7 @@ import copy
 
 import torch
 
-from protein.trainer.optim.adamw import AdamW
-from protein.trainer.optim.groups import Group
+from protein.trainer.optim.optimizer import AdamW, Group
 
 BETAS, EPS, DECAY = (0.9, 0.99), 1e-5, 0.1
 

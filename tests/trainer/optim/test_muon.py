@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from protein.trainer.optim.groups import Group
-from protein.trainer.optim.muon import BATCHED_SIDE, COEFFICIENTS, ITERATIONS, Muon, orthogonalised
+from protein.trainer.optim.optimizer import BATCHED_SIDE, COEFFICIENTS, ITERATIONS, Group, Muon, orthogonalised
 
 
 @pytest.mark.parametrize("shape", [(3, 8, 8), (2, 8, 24), (4, 24, 8), (2, BATCHED_SIDE, BATCHED_SIDE + 8)])

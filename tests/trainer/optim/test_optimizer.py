@@ -14,10 +14,9 @@ from protein.trainer.config import TrainConfig
 from protein.trainer.machine.stopwatch import Stopwatch
 from protein.trainer.model.policy import Policy
 from protein.trainer.optim.gradients import FlatGradients
-from protein.trainer.optim.optimizer import Optimizer
-from protein.trainer.optim.scaler import Scaler
-from protein.trainer.optim.schedule import rate_share
-from protein.trainer.ppo.optimizer import make_optimizer as policy_optimizer
+from protein.trainer.optim.optimizer import Optimizer, Scaler
+from protein.trainer.ppo.update import make_optimizer as policy_optimizer
+from protein.trainer.progress import rate_share
 
 
 @pytest.mark.parametrize(

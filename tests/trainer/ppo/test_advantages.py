@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from protein.trainer.config import TrainConfig
-from protein.trainer.ppo import advantages as module
-from protein.trainer.ppo.advantages import advantages_and_returns
-from protein.trainer.ppo.batch import Batch
+from protein.trainer.ppo import loss as module
+from protein.trainer.ppo.loss import advantages_and_returns
+from protein.trainer.ppo.rollout import Batch
 
 STEPS, GAMMA = 3, 0.9
 COURSES = list(itertools.product(range(2), repeat=STEPS))

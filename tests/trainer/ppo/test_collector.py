@@ -18,11 +18,10 @@ from protein.trainer.machine import checkpoint as checkpoints
 from protein.trainer.machine.stopwatch import SECTIONS, Stopwatch
 from protein.trainer.model.policy import Policy
 from protein.trainer.optim.gradients import flatten_
-from protein.trainer.ppo import buffers
-from protein.trainer.ppo.advantages import advantages_and_returns
-from protein.trainer.ppo.batch import Batch
-from protein.trainer.ppo.collector import Collector, Snapshot
-from protein.trainer.ppo.rollout import Rollout
+from protein.trainer.ppo import rollout as rollouts
+from protein.trainer.ppo.loss import advantages_and_returns
+from protein.trainer.ppo.overlap import Collector, Snapshot
+from protein.trainer.ppo.rollout import Batch, Rollout
 from protein.trainer.ppo.update import PPO
 from protein.trainer.run import run
 
@@ -83,7 +82,7 @@ def test_overlapping_is_another_run_that_ends_as_any_other(tmp_path: Path) -> No
 
 def test_sections_add_up_and_the_threads_time_is_not_in_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the CPU time of this thread: by the wall clock, other programs take time between two sections, too."""
-    monkeypatch.setattr("protein.trainer.course.course.time", SimpleNamespace(perf_counter=time.thread_time))
+    monkeypatch.setattr("protein.trainer.progress.time", SimpleNamespace(perf_counter=time.thread_time))
     monkeypatch.setattr("protein.trainer.machine.stopwatch.perf_counter", time.thread_time)
     stopwatch = Stopwatch(CPU)
     events = EventLog()
@@ -225,7 +224,7 @@ def test_what_a_gpu_is_sent_lies_in_pinned_memory(pin: bool, monkeypatch: pytest
             pinned.append(made)
         return made
 
-    monkeypatch.setattr(buffers, "host_zeros", zeros)
+    monkeypatch.setattr(rollouts, "host_zeros", zeros)
     envs = make("pong", 4, seed=1, frame_skip=8)
     rollout = Rollout(
         [envs],

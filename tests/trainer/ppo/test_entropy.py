@@ -13,7 +13,7 @@ from updates import collected, make_ppo
 from protein.trainer.config import RunConfig, TrainConfig
 from protein.trainer.errors import ConfigError
 from protein.trainer.machine import checkpoint as checkpoints
-from protein.trainer.ppo.entropy import LEAST, MOST, RATE, EntropyBonus
+from protein.trainer.ppo.update import LEAST, MOST, RATE, EntropyBonus
 from protein.trainer.run import run
 
 SMALL: dict[str, dict[str, Any]] = {

@@ -13,11 +13,9 @@ from updates import Recorder, make_ppo
 from protein.trainer.config import TrainConfig
 from protein.trainer.machine.distributed import ALONE, World
 from protein.trainer.model.policy import Policy
-from protein.trainer.normalise import Moments, Normalizer, RewardScaler
-from protein.trainer.ppo.batch import Batch
-from protein.trainer.ppo.conditioning import Conditioning
+from protein.trainer.normalise import Conditioning, Moments, Normalizer, RewardScaler, decided
 from protein.trainer.ppo.loss import Coefficients, Minibatch, ppo_loss
-from protein.trainer.ppo.warm_up import decided
+from protein.trainer.ppo.rollout import Batch
 
 STEPS, AGENTS, SKIP = 9, 12, 3
 

@@ -12,7 +12,7 @@ from training_parts import GRID, POLICIES, ScriptedEnvs, make_policy, make_rollo
 from protein.envs_c import VecEnv
 from protein.trainer.kernels import advantages
 from protein.trainer.model.policy import Policy
-from protein.trainer.ppo.batch import Batch
+from protein.trainer.ppo.rollout import Batch
 
 ACTIONS: dict[str, dict[str, Any]] = {
     "one": {"action_sizes": (4,)},

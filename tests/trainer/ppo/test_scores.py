@@ -3,7 +3,7 @@
 from typing import Any
 
 from protein.trainer.machine.distributed import World
-from protein.trainer.ppo.scores import Scores
+from protein.trainer.ppo.state import Scores
 
 
 class Several(World):

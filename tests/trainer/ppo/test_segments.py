@@ -2,7 +2,7 @@
 
 import torch
 
-from protein.trainer.ppo.segments import shuffled
+from protein.trainer.ppo.update import shuffled
 
 
 def generator(seed: int = 0) -> torch.Generator:

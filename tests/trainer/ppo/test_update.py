@@ -15,9 +15,8 @@ from updates import Recorder, collected, make_config, make_ppo
 from protein.trainer.errors import DivergedError
 from protein.trainer.kernels import advantages as compute_advantages
 from protein.trainer.model.policy import Policy
-from protein.trainer.ppo.advantages import advantages_and_returns
-from protein.trainer.ppo.batch import Batch
-from protein.trainer.ppo.loss import Coefficients, Minibatch, ppo_loss
+from protein.trainer.ppo.loss import Coefficients, Minibatch, advantages_and_returns, ppo_loss
+from protein.trainer.ppo.rollout import Batch
 
 
 def gradients_of(kind: str, batch_of: Any = collected, **train: Any) -> tuple[list[torch.Tensor], dict[str, float]]:

@@ -17,7 +17,7 @@ import torch
 from torch.nn import functional
 
 from ...errors import DataError
-from .tokenizer import Tokenizer
+from .tokenizers import Tokenizer
 
 NUM_ENDINGS = 4
 

@@ -21,7 +21,7 @@ from protein import files
 
 from ...errors import DataError, DiskError
 from .shards import FILE_NAME, FORMAT, PARTS, SHARD_TOKENS, Description, ShardWriter, dtype_for
-from .tokenizer import BYTES, Bytes, Tokenizer
+from .tokenizers import BYTES, Bytes, Tokenizer
 
 PIECE_BYTES = 1 << 20  # about what is encoded as one text
 _BATCH_BYTES = 16 << 20  # what is encoded together, on all cores

@@ -14,9 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protein.trainer.errors import DataError
-from protein.trainer.language.data import bpe
-from protein.trainer.language.data.bpe import DOCUMENT, BytePairs
-from protein.trainer.language.data.tokenizer import Bytes, digest, open_tokenizer, text_of
+from protein.trainer.language.data import tokenizers
+from protein.trainer.language.data.tokenizers import DOCUMENT, BytePairs, Bytes, digest, open_tokenizer, text_of
 
 pytest.importorskip("tokenizers")
 SOURCE = Path(sysconfig.get_paths()["stdlib"], "argparse.py").read_bytes()
@@ -25,7 +24,7 @@ ODD = "for x in  y:\n\treturn 'Über 12,345 naïve 語 🙂'  \n\n<|endoftext|> 
 
 @pytest.fixture(name="learned", scope="module")
 def learn_small() -> BytePairs:
-    return bpe.learn([SOURCE], 600)
+    return tokenizers.learn([SOURCE], 600)
 
 
 def test_it_learns_a_vocabulary_of_the_given_size(learned: BytePairs) -> None:
@@ -169,17 +168,17 @@ def test_it_takes_utf8_alone(learned: BytePairs) -> None:
 
 def test_long_words_are_cut_before_an_encoding_is_learned(monkeypatch: pytest.MonkeyPatch) -> None:
     genome, words = "ACGT" * 5000, "a few words\n" * 500
-    parts = list(bpe.cut_words(words + genome + " " * 3000 + words))
+    parts = list(tokenizers.cut_words(words + genome + " " * 3000 + words))
     assert "".join(parts) == words + genome + " " * 3000 + words
     assert max(len(word) for part in parts for word in re.findall(r"\S+|\s+", part)) == 1000
-    assert list(bpe.cut_words(words)) == [words], "other text is learned from as it is"
-    monkeypatch.setattr(bpe, "cut_words", lambda text: iter([f"{text} zq"]))
-    assert b"zq" in bpe.learn([b"one two"] * 9, 300).decode(range(256, 300)), "it is what is learned from"
+    assert list(tokenizers.cut_words(words)) == [words], "other text is learned from as it is"
+    monkeypatch.setattr(tokenizers, "cut_words", lambda text: iter([f"{text} zq"]))
+    assert b"zq" in tokenizers.learn([b"one two"] * 9, 300).decode(range(256, 300)), "it is what is learned from"
 
 
 def test_the_vocabulary_holds_at_least_the_bytes() -> None:
     with pytest.raises(DataError, match=r"256 is too small.*at least 257"):
-        bpe.learn([SOURCE], 256)
+        tokenizers.learn([SOURCE], 256)
 
 
 def test_without_the_package_it_still_decodes(
@@ -206,4 +205,4 @@ def write_gpt2_files(tokenizer: BytePairs, folder: Path) -> None:
 
 @functools.cache
 def _small() -> BytePairs:
-    return bpe.learn([SOURCE], 400)
+    return tokenizers.learn([SOURCE], 400)

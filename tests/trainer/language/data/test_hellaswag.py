@@ -8,7 +8,7 @@ import torch
 
 from protein.trainer.errors import DataError
 from protein.trainer.language.data.hellaswag import Question, evaluate, read_questions, render
-from protein.trainer.language.data.tokenizer import Bytes
+from protein.trainer.language.data.tokenizers import Bytes
 
 LINE = {
     "ind": 24,

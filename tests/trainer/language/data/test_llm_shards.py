@@ -9,7 +9,7 @@ from language_runs import small
 from whole_runs import go
 
 from protein.trainer.errors import DataError
-from protein.trainer.language.data import bpe
+from protein.trainer.language.data import tokenizers
 from protein.trainer.language.data.batches import Batches
 from protein.trainer.language.data.corpus import open_corpus
 
@@ -26,7 +26,7 @@ def write_file(path: Path, tokens: list[int], magic: int = 20240520, version: in
 @pytest.fixture(name="folder")
 def make_folder(tmp_path: Path) -> Path:
     """Three files, the second of which begins in the middle of a document."""
-    tokenizer = bpe.learn([text.encode() for text in TEXTS], 300)
+    tokenizer = tokenizers.learn([text.encode() for text in TEXTS], 300)
     tokenizer.save(tmp_path)
     tokens = [token for text in TEXTS for token in (tokenizer.document_token, *tokenizer.encode(text.encode()))]
     middle = len(tokens) // 2 + 3

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from language_data import random_documents
 
 from protein.trainer.errors import DataError, DiskError
-from protein.trainer.language.data import bpe, preparing, python_text
+from protein.trainer.language.data import corpus as corpora
+from protein.trainer.language.data import preparing, tokenizers
 from protein.trainer.language.data.batches import Batches
 from protein.trainer.language.data.corpus import Corpus, Part, open_corpus
 from protein.trainer.language.data.preparing import (
@@ -26,7 +27,7 @@ from protein.trainer.language.data.preparing import (
     write_folder,
 )
 from protein.trainer.language.data.shards import ShardWriter
-from protein.trainer.language.data.tokenizer import Bytes, Tokenizer
+from protein.trainer.language.data.tokenizers import Bytes, Tokenizer
 
 
 def prepare(folder: Path, texts: list[bytes], split: Split, tokenizer: Tokenizer | None = None) -> Corpus:
@@ -98,7 +99,7 @@ def test_pieces_are_the_text_and_cut_no_character(text: str, data: st.DataObject
 def test_an_encoding_of_pairs_gives_the_text_back(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     texts = [f"the {number}th text, of several words é\n".encode() * 9 for number in range(60)]
-    tokenizer = bpe.learn(texts, 300)
+    tokenizer = tokenizers.learn(texts, 300)
     corpus = prepare(tmp_path / "a", texts, Split(validation_share=0.3), tokenizer)
     assert sorted(texts_of(corpus, corpus.train) + texts_of(corpus, corpus.validation)) == sorted(texts)
     assert corpus.vocab_size == 300
@@ -169,7 +170,7 @@ def test_only_bytes_take_what_is_no_utf8(tmp_path: Path) -> None:
     texts = [b"\xff\xfe\x00" * 20, b"text"]
     assert prepare(tmp_path / "a", texts, Split.of(0.5, 64)).train.num_tokens > 30
     with pytest.raises(DataError, match=r"0000.txt is not UTF-8 \(byte 0xff\): leave it out.*use --tokenizer bytes"):
-        prepare(tmp_path / "b", texts, Split.of(0.5, 64), bpe.learn([b"text"], 257))
+        prepare(tmp_path / "b", texts, Split.of(0.5, 64), tokenizers.learn([b"text"], 257))
     assert not (tmp_path / "b.tokens").exists()
 
 
@@ -239,10 +240,10 @@ def test_a_damaged_cache_says_how_it_is_made_again(
     name: str, damage: Callable[[Path], object], cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     some = [str(path) for path in Path(json.__file__).parent.glob("*.py")]
-    monkeypatch.setattr(python_text, "_files", lambda root: iter(some))
-    monkeypatch.setattr(python_text, "VALIDATION_SHARE", 0.5)
+    monkeypatch.setattr(corpora, "_files", lambda root: iter(some))
+    monkeypatch.setattr(corpora, "VALIDATION_SHARE", 0.5)
     open_corpus("python")
-    made = python_text.folder()
+    made = corpora.built_in_folder()
     damage(made / name)
     with pytest.raises(DataError, match=rf"{name}.*it is the built-in text, .* delete {re.escape(str(made))}$"):
         open_corpus("python")
@@ -252,8 +253,8 @@ def test_a_damaged_cache_says_how_it_is_made_again(
 
 def test_many_may_make_the_built_in_corpus_at_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     some = [str(path) for path in Path(json.__file__).parent.glob("*.py")]
-    monkeypatch.setattr(python_text, "_files", lambda root: iter(some))
-    monkeypatch.setattr(python_text, "VALIDATION_SHARE", 0.5)
+    monkeypatch.setattr(corpora, "_files", lambda root: iter(some))
+    monkeypatch.setattr(corpora, "VALIDATION_SHARE", 0.5)
     opening: Callable[[int], Corpus] = lambda _: open_corpus("python")  # noqa: E731
     with ThreadPoolExecutor(8) as pool:
         sizes = {corpus.train.num_tokens for corpus in pool.map(opening, range(8))}

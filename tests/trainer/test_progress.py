@@ -8,15 +8,12 @@ import pytest
 import torch
 
 from protein.trainer.config import TrainConfig
-from protein.trainer.config_rules import LRSchedule
-from protein.trainer.course.context import RunContext
-from protein.trainer.course.course import Course
-from protein.trainer.course.decay import decay_is_next, rate_stays
-from protein.trainer.course.pace import Pace
 from protein.trainer.machine.checkpoint import Checkpoint
 from protein.trainer.machine.distributed import ALONE
 from protein.trainer.machine.precision import Arithmetic
 from protein.trainer.machine.stopwatch import Stopwatch
+from protein.trainer.progress import Pace, Progress, RunContext, decay_is_next, rate_stays
+from protein.trainer.settings import LRSchedule
 
 
 def test_checkpoints_are_due_by_their_interval_and_lie_further_apart_where_they_take_long() -> None:
@@ -61,9 +58,9 @@ def test_a_longer_run_goes_on_from_where_the_rate_has_not_fallen(
     assert rate_stays(TrainConfig(lr_schedule=schedule, decay_fraction=0.25), progress) is stays
 
 
-def make_course(by_time: bool, clock: list[float], monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Course:
-    """A course of 100 steps and 50 seconds on a clock that a test sets; `wsd` falls over the last quarter."""
-    monkeypatch.setattr("protein.trainer.course.course.time.perf_counter", lambda: clock[0])
+def make_progress(by_time: bool, clock: list[float], monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Progress:
+    """Of a run of 100 steps and 50 seconds on a clock that a test sets; `wsd` falls over the last quarter."""
+    monkeypatch.setattr("protein.trainer.progress.time.perf_counter", lambda: clock[0])
     train = TrainConfig(**{"max_seconds": 50.0, "lr_schedule": "wsd", "decay_fraction": 0.25, **settings})
     context = RunContext(
         device=torch.device("cpu"),
@@ -76,18 +73,18 @@ def make_course(by_time: bool, clock: list[float], monkeypatch: pytest.MonkeyPat
         world=ALONE,
         speed=1.0,
     )
-    return Course(train, context, total_steps=100, steps_name="train.total_tokens", by_time=by_time)
+    return Progress(train, context, total_steps=100, steps_name="train.total_tokens", by_time=by_time)
 
 
-def make_steps(course: Course, clock: list[float], number: int, seconds: float) -> list[tuple[float, bool]]:
+def make_steps(progress: Progress, clock: list[float], number: int, seconds: float) -> list[tuple[float, bool]]:
     """Makes steps of 2; returns the progress of each, and whether the fall begins with it."""
     made = []
     for _ in range(number):
-        made.append((course.progress(2), course.decay_is_next(2)))
-        course.begin_step()
+        made.append((progress.fraction(2), progress.decay_is_next(2)))
+        progress.begin_step()
         clock[0] += seconds
-        course.advance(2)
-        course.end_step()
+        progress.advance(2)
+        progress.end_step()
     return made
 
 
@@ -97,25 +94,25 @@ def test_the_schedule_ends_at_the_nearer_limit(
 ) -> None:
     """Steps of 2 s: time ends the run after 25 of 50 steps; the fall begins after 37.5 s. Of .5 s: its steps do."""
     clock = [0.0]
-    course = make_course(True, clock, monkeypatch)
-    made = make_steps(course, clock, 24, seconds) if seconds == 2.0 else make_steps(course, clock, 50, seconds)
+    progress = make_progress(True, clock, monkeypatch)
+    made = make_steps(progress, clock, 24, seconds) if seconds == 2.0 else make_steps(progress, clock, 50, seconds)
     assert [number for number, (_, falls) in enumerate(made) if falls] == [first_falling]
     assert [progress for progress, _ in made] == sorted(progress for progress, _ in made)
     assert made[0][0] == 0.01 and made[-1][0] == (46 / 50 if seconds == 2.0 else 0.99)
-    assert not course.rate_stays
-    tokens = make_course(False, clock, monkeypatch)
+    assert not progress.rate_stays
+    tokens = make_progress(False, clock, monkeypatch)
     found = [progress for progress, _ in make_steps(tokens, clock, 24, seconds)]
     assert found == pytest.approx([0.02 * n + 0.01 for n in range(24)])
 
 
 def test_a_resumed_run_goes_on_at_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    straight = make_steps(make_course(True, clock, monkeypatch), clock, 24, 2.0)
+    straight = make_steps(make_progress(True, clock, monkeypatch), clock, 24, 2.0)
     for cut in (5, 19, 22):
         saved = Checkpoint(
             kind="language", subject="x", config={}, steps=2 * cut, elapsed_seconds=2.0 * cut, score=None, tensors={}
         )
-        resumed = make_course(True, clock, monkeypatch)
+        resumed = make_progress(True, clock, monkeypatch)
         resumed.resume(Path("none"), {Path("none"): saved}.__getitem__)
         assert resumed.done == 2.0 * cut / 50.0
         assert make_steps(resumed, clock, 24 - cut, 2.0)[1:] == straight[cut + 1 :]
@@ -123,34 +120,34 @@ def test_a_resumed_run_goes_on_at_its_share_of_the_time(monkeypatch: pytest.Monk
 
 def test_a_stop_ends_no_step_and_costs_no_more_than_the_longest_step(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, stops = [0.0], [0]
-    monkeypatch.setattr("protein.trainer.course.course.pauses.count", lambda: stops[0])
-    course = make_course(False, clock, monkeypatch)
-    make_steps(course, clock, 3, 2.0)
-    course.begin_step()
+    monkeypatch.setattr("protein.trainer.progress.pauses.count", lambda: stops[0])
+    progress = make_progress(False, clock, monkeypatch)
+    make_steps(progress, clock, 3, 2.0)
+    progress.begin_step()
     clock[0] += 43.9
-    assert not course.time_is_up() and course.spent_seconds == 6.0 + 43.9
+    assert not progress.time_is_up() and progress.spent_seconds == 6.0 + 43.9
     clock[0] += 1800.0
-    assert course.time_is_up(), "it was in that step all the time"
+    assert progress.time_is_up(), "it was in that step all the time"
     stops[0] += 1
-    assert not course.time_is_up() and course.spent_seconds == 8.0, "it was stopped"
-    course.end_step()
-    assert course.elapsed == course.spent_seconds == 8.0 and course.ended() is None
-    make_steps(course, clock, 20, 2.0)
-    course.begin_step()
+    assert not progress.time_is_up() and progress.spent_seconds == 8.0, "it was stopped"
+    progress.end_step()
+    assert progress.elapsed == progress.spent_seconds == 8.0 and progress.ended() is None
+    make_steps(progress, clock, 20, 2.0)
+    progress.begin_step()
     clock[0] += 1800.0
     stops[0] += 1
-    assert course.time_is_up(), "no other step fits"
+    assert progress.time_is_up(), "no other step fits"
 
 
 def test_without_a_limit_of_time_the_schedule_ends_with_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    course = make_course(True, clock, monkeypatch, max_seconds=0.0)
-    make_steps(course, clock, 10, 1e6)
-    assert course.done == 0.2 and course.rate_stays
+    progress = make_progress(True, clock, monkeypatch, max_seconds=0.0)
+    make_steps(progress, clock, 10, 1e6)
+    assert progress.done == 0.2 and progress.rate_stays
 
 
 def test_a_last_step_beyond_the_end_still_has_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run of 100 steps in one of 1,024 goes by its middle, too: at its end, the step size would be 0."""
-    course = make_course(False, [0.0], monkeypatch, decay_fraction=0.0)
-    assert course.progress(1024) == 0.5
-    assert not course.decay_is_next(1024), "without a decay the step size never falls"
+    progress = make_progress(False, [0.0], monkeypatch, decay_fraction=0.0)
+    assert progress.fraction(1024) == 0.5
+    assert not progress.decay_is_next(1024), "without a decay the step size never falls"

@@ -28,8 +28,7 @@ from ...envs_c import Episodes
 from ..machine.stopwatch import Stopwatch
 from ..model.policy import Policy
 from ..optim.gradients import flatten_
-from .batch import Batch
-from .rollout import Rollout
+from .rollout import Batch, Rollout
 
 
 class Snapshot:

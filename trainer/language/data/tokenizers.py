@@ -1,7 +1,10 @@
-"""Byte-pair encodings over bytes: GPT-2's own, any other in the same files, and one learned from text.
+"""From text to tokens and back: what every tokenizer does, the tokenizer by bytes, and byte-pair encodings.
 
-The files are those of GPT-2 (`vocab.json` with `merges.txt`) or of the package `tokenizers` (`tokenizer.json`).
-Decoding and the bytes of each token need the file alone; encoding and learning need the package.
+Every tokenizer here loses nothing: `decode(encode(text)) == text`. The document token stands for no text.
+
+Byte-pair encodings are over bytes: GPT-2's own, any other in the same files, and one learned from text. The files are
+those of GPT-2 (`vocab.json` with `merges.txt`) or of the package `tokenizers` (`tokenizer.json`). Decoding and the
+bytes of each token need the file alone; encoding and learning need the package.
 
 Whatever a file says about normalising text, adding tokens to it or recognising special tokens in it is not used. So
 every text comes back as it was, and a text that spells `<|endoftext|>` is text, and no document token.
@@ -11,24 +14,88 @@ pre-tokenisation (the pattern that cuts text into words) of what is learned here
 """
 
 import functools
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from ...errors import DataError
 
+BYTES = "bytes"  # the name of the tokenizer that needs no file
 DOCUMENT = "<|endoftext|>"  # GPT-2's name of the token between documents
 FILE_NAME = "tokenizer.json"
-_GPT2_FILES = ("vocab.json", "merges.txt")
 MIN_VOCABULARY = 257  # all bytes, and the document token
 _MOST_TOKENS = 1 << 24
 _LONG_WORD = re.compile(r"\S{1000}|\s{1000}")
 _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True}
+
+
+class Tokenizer(Protocol):
+    """What turns text into tokens.
+
+    Attributes:
+        vocab_size: tokens are below it.
+        document_token: the token that begins each document.
+    """
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def document_token(self) -> int: ...
+
+    def encode_all(self, texts: Sequence[bytes]) -> Sequence[npt.NDArray[np.int64]]:
+        """Returns the tokens of several texts, without document tokens. It uses all cores.
+
+        Raises:
+            DataError: the tokenizer reads UTF-8, and a text is none; or a package is missing.
+        """
+        ...
+
+    def encode(self, text: bytes) -> npt.NDArray[np.int64]:
+        """Returns the tokens of one text, in the same way."""
+        ...
+
+    def decode(self, tokens: Iterable[int]) -> bytes:
+        """Returns the text of tokens; a document token, or one that stands for nothing, gives none."""
+        ...
+
+    def token_bytes(self) -> npt.NDArray[np.int64]:
+        """Returns how many bytes of text each token stands for, `vocab_size` numbers; 0 for the document token."""
+        ...
+
+    def save(self, folder: Path) -> str:
+        """Writes the tokenizer's file, if it needs one, and returns the name by which `data.json` knows it."""
+        ...
+
+
+class Bytes:
+    """Each byte is a token; token 256 begins a document."""
+
+    vocab_size = 257
+    document_token = 256
+
+    def encode_all(self, texts: Sequence[bytes]) -> Sequence[npt.NDArray[np.int64]]:
+        return [self.encode(text) for text in texts]
+
+    def encode(self, text: bytes) -> npt.NDArray[np.int64]:
+        return np.frombuffer(text, np.uint8).astype(np.int64)
+
+    def decode(self, tokens: Iterable[int]) -> bytes:
+        return bytes(token for token in tokens if token < 256)
+
+    def token_bytes(self) -> npt.NDArray[np.int64]:
+        counts = np.ones(self.vocab_size, np.int64)
+        counts[self.document_token] = 0
+        return counts
+
+    def save(self, folder: Path) -> str:
+        return BYTES
 
 
 class BytePairs:
@@ -124,6 +191,35 @@ class BytePairs:
             return tokenizers.Tokenizer.from_str(json.dumps(self._content))
         except Exception as error:  # the package raises nothing more special
             raise DataError(f"cannot use {self._source}: {error}: get the file again, or give bytes") from error
+
+
+def open_tokenizer(path: str | Path) -> Tokenizer:
+    """Returns the tokenizer `bytes`, or the byte-pair encoding of a file or a folder.
+
+    Raises:
+        DataError: there is none, or it cannot be used.
+    """
+    if str(path) == BYTES:
+        return Bytes()
+    return read(Path(path))
+
+
+def digest(tokenizer: Tokenizer) -> str:
+    """Returns a short text that is the same for two tokenizers only where each token means the same in both."""
+    found = hashlib.blake2b(f"{tokenizer.vocab_size} {tokenizer.document_token}".encode(), digest_size=8)
+    for token in range(tokenizer.vocab_size):
+        text = tokenizer.decode([token])
+        found.update(len(text).to_bytes(4))
+        found.update(text)
+    return found.hexdigest()
+
+
+def text_of(tokenizer: Tokenizer, tokens: Sequence[int]) -> str:
+    """Returns tokens as text to show; bytes that are no UTF-8 become a replacement character."""
+    return tokenizer.decode(tokens).decode("utf-8", errors="replace")
+
+
+_GPT2_FILES = ("vocab.json", "merges.txt")
 
 
 def read(path: Path) -> BytePairs:

@@ -1,31 +1,72 @@
-"""The counters and the clock of one run, which all its processes share, and what follows from them.
+"""How far a run of any kind is: its counters and its clock, what is due when, its step size, and how it ends.
+
+All processes of a run share the counters and the clock.
 
 A run's cost is the time between `begin_step` and `end_step`. What is done outside (reports, checkpoints, evaluations)
 does not count. The clock may be that of another machine: see `speed` of `protein.trainer.run.run`.
+
+Source: the schedule of warm-up, stable and decay (`wsd`): Hu et al. 2024, "MiniCPM", section 4.2.
 """
 
 import contextlib
+import dataclasses
 import math
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ..config_rules import TrainSettings
-from ..errors import CheckpointError
-from ..events import Ending, Interrupted, Measurement, Result, RunResult, Start, Stopped, run_result
-from ..machine import checkpoint as checkpoints
-from ..machine import pauses
-from ..machine.checkpoint import Checkpoint
-from .context import RunContext
-from .decay import decay_is_next, rate_stays
-from .pace import Pace
+import torch
 
+from .errors import CheckpointError
+from .events import Ending, EventSink, Interrupted, Measurement, Result, RunResult, Start, Stopped, run_result
+from .machine import checkpoint as checkpoints
+from .machine import pauses
+from .machine.checkpoint import Checkpoint
+from .machine.distributed import World
+from .machine.precision import Arithmetic
+from .machine.stopwatch import Stopwatch
+from .settings import TrainSettings
+
+REPORT_SECONDS = 0.5  # at most two measurements a second ...
+REPORT_FRACTION = 0.02  # ... and at most one in each fiftieth of the run ...
+REPORT_SECONDS_MAX = 10.0  # ... but at least one in this time
+CHECKPOINT_SHARE = 0.01  # of the time may go to checkpoints before the end; where they take longer, there are fewer
 Write = Callable[[Path], None]  # writes a checkpoint to the path
 Restore = Callable[[Path], Checkpoint]  # reads one, and sets the run's parts to what it holds
 
 
-class Course:
-    """Where a run is.
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RunContext:
+    """What a run of either kind is given beside its config: the machine, the other processes, whom it reports to.
+
+    Made by `protein.trainer.run.run`, which explains `directory`, `report`, `stop`, `stopwatch` and `speed`.
+
+    Attributes:
+        device: of the training.
+        threads: for PyTorch and for environments, of this process.
+        arithmetic: the settings of PyTorch that the run has changed for its time.
+        directory: where checkpoints go; None: none is written.
+        report: receives each event.
+        stop: set by a signal.
+        stopwatch: where the time of training is booked.
+        world: the processes that train together.
+        speed: seconds of the run's clock for one second of this machine.
+    """
+
+    device: torch.device
+    threads: int
+    arithmetic: Arithmetic
+    directory: Path | None
+    report: EventSink
+    stop: threading.Event
+    stopwatch: Stopwatch
+    world: World
+    speed: float
+
+
+class Progress:
+    """Where a run is: its steps and its seconds of training.
 
     Attributes:
         steps: that were made.
@@ -67,7 +108,7 @@ class Course:
         self._longest = 0.0  # seconds of the longest step
         self.steps, self.elapsed, self.first_step = 0, 0.0, 0
         self._warmed_up = False  # the warm-up of the step size was that of a shorter run
-        self._progress = 1.0  # of the schedules, in the middle of the last step
+        self._last_fraction = 1.0  # of the schedules, in the middle of the last step
         self._advanced = False  # whether a step was made here
 
     def require_writable(self) -> None:
@@ -188,21 +229,21 @@ class Course:
             self._write(self._stable_path, write)
         return self.ended()
 
-    def progress(self, size: int) -> float:
+    def fraction(self, size: int) -> float:
         """Returns the fraction of the run in the middle of the next step, of `size`, by which its schedules go.
 
         Of the middle, so that neither a warm-up's first step nor a schedule's last one has size 0. What the last step
         has beyond the run's end does not count.
         """
-        progress = self._fraction(self.steps + 0.5 * min(size, self._total_steps - self.steps))
-        return max(progress, self._settings.warmup_fraction) if self._warmed_up else progress
+        fraction = self._fraction_after(self.steps + 0.5 * min(size, self._total_steps - self.steps))
+        return max(fraction, self._settings.warmup_fraction) if self._warmed_up else fraction
 
     @property
     def done(self) -> float:
         """The fraction of the run that is made, in [0, 1]."""
-        return self._fraction(self.steps)
+        return self._fraction_after(self.steps)
 
-    def _fraction(self, steps: float) -> float:
+    def _fraction_after(self, steps: float) -> float:
         """Returns the fraction of the run after `steps` and the seconds so far."""
         by_time = self.elapsed / self._limit if self._by_time else 0.0
         return min(max(steps / self._total_steps, by_time), 1.0)
@@ -214,19 +255,19 @@ class Course:
         """
         if not self._by_time:
             return decay_is_next(self._settings, self._total_steps, self.steps, next_size=size, full_size=size)
-        last = self._progress if self._advanced else self._fraction(self.steps - 0.5 * size)
+        last = self._last_fraction if self._advanced else self._fraction_after(self.steps - 0.5 * size)
         stays = rate_stays(self._settings, last)
-        return self._settings.lr_schedule == "wsd" and stays and not rate_stays(self._settings, self.progress(size))
+        return self._settings.lr_schedule == "wsd" and stays and not rate_stays(self._settings, self.fraction(size))
 
     def advance(self, size: int) -> None:
         """Counts a step of `size`."""
-        self._progress, self._advanced = self.progress(size), True
+        self._last_fraction, self._advanced = self.fraction(size), True
         self.steps += size
 
     @property
     def rate_stays(self) -> bool:
         """Whether the step size has not fallen yet, so that a longer run can go on from here."""
-        return rate_stays(self._settings, self._progress)
+        return rate_stays(self._settings, self._last_fraction)
 
     def begin_step(self) -> None:
         """Starts the clock."""
@@ -376,3 +417,88 @@ class Course:
             began = time.perf_counter()
             write(path)
             self._pace.took(time.perf_counter() - began)
+
+
+def rate_share(settings: TrainSettings, fraction: float, final_fraction: float = 0.0) -> float:
+    """Returns the share of the largest step size after the fraction `fraction`, in [0, 1], of the run.
+
+    It rises linearly over `warmup_fraction`, then follows the schedule over the rest. With `wsd` (warm-up, stable,
+    decay) it is constant until the last `decay_fraction` of the run. `final_fraction`: the share at which it ends.
+    """
+    warmup = settings.warmup_fraction
+    if fraction < warmup:
+        return fraction / warmup
+    if settings.lr_schedule == "constant" or warmup >= 1:
+        return 1.0
+    along = (fraction - warmup) / (1 - warmup)
+    if settings.lr_schedule == "wsd":
+        left = min((1 - fraction) / max(settings.decay_fraction, 1e-12), 1.0)
+    elif settings.lr_schedule == "linear":
+        left = 1 - along
+    else:
+        left = 0.5 * (1 + math.cos(math.pi * along))
+    return final_fraction + (1 - final_fraction) * left
+
+
+def decay_is_next(settings: TrainSettings, total_steps: int, steps: int, *, next_size: int, full_size: int) -> bool:
+    """Whether the step size of `wsd` begins to fall in the batch after `steps`, which goes by its middle.
+
+    Args:
+        settings: of the run.
+        total_steps: that it will make.
+        steps: that are made.
+        next_size: steps of the batch that comes next; what the last one has beyond the run's end does not count.
+        full_size: steps of every batch but the last one.
+    """
+    begins = (1 - settings.decay_fraction) * total_steps
+    middle = steps + 0.5 * min(next_size, total_steps - steps)
+    return settings.lr_schedule == "wsd" and steps - 0.5 * full_size <= begins < middle
+
+
+def rate_stays(settings: TrainSettings, fraction: float) -> bool:
+    """Whether the step size has not fallen until `fraction`, in [0, 1], so that a longer run can go on from there."""
+    # With a `decay_fraction` of 0, or of less than half a batch, that of `wsd` never falls.
+    return settings.lr_schedule == "constant" or (
+        settings.lr_schedule == "wsd" and fraction <= 1 - settings.decay_fraction
+    )
+
+
+class Pace:
+    """Knows when the last report and the last checkpoint were made, in steps and in seconds of training."""
+
+    def __init__(self, total_steps: int, checkpoint_seconds: float, processes: int) -> None:
+        """`checkpoint_seconds`: between checkpoints; 0: none is due."""
+        self._total_steps, self._checkpoint_seconds, self._processes = total_steps, checkpoint_seconds, processes
+        self._reported_steps, self._reported_seconds = 0, 0.0
+        self._saved_seconds = 0.0
+        self._saving_seconds = 0.0  # that the last checkpoint took
+
+    def begin(self, steps: int, seconds: float) -> None:
+        """Counts from here on."""
+        self._reported_steps, self._reported_seconds, self._saved_seconds = steps, seconds, seconds
+
+    def report_due(self, steps: int, seconds: float) -> bool:
+        since = seconds - self._reported_seconds
+        due = steps - self._reported_steps >= REPORT_FRACTION * self._total_steps or since >= REPORT_SECONDS_MAX
+        return due and since >= REPORT_SECONDS
+
+    def reported(self, steps: int, seconds: float) -> None:
+        self._reported_steps, self._reported_seconds = steps, seconds
+
+    def unreported(self, steps: int) -> bool:
+        """Whether steps were made since the last report."""
+        return steps > self._reported_steps
+
+    def checkpoint_due(self, seconds: float) -> bool:
+        interval = self._checkpoint_seconds
+        if self._processes == 1:  # several write together, and measure different times
+            interval = max(interval, self._saving_seconds / CHECKPOINT_SHARE)
+        return bool(self._checkpoint_seconds) and seconds - self._saved_seconds >= interval
+
+    def saved(self, seconds: float) -> None:
+        """A checkpoint that was due is written now."""
+        self._saved_seconds = seconds
+
+    def took(self, saving_seconds: float) -> None:
+        """Writing a checkpoint has taken so long."""
+        self._saving_seconds = saving_seconds
