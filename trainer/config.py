@@ -266,7 +266,7 @@ def check_batch(config: RunConfig, agents_per_env: int, processes: int = 1, *, h
 
 
 def load(path: Path) -> RunConfig:
-    """Reads the configuration of a PPO run from a file; see `trainer.config_reading.read_file`. `trainer.kinds.load`
+    """Reads the configuration of a PPO run from a file; see `trainer.settings.read_file`. `trainer.kinds.load`
     reads that of any run."""
     return read_file(path, RunConfig.from_dict)
 

@@ -5,7 +5,7 @@ What they use while they train is kept in `Result.timings`, in the machine's own
     wall     how long it was watched: from the start of training to its last sign
     cpu      CPU seconds of the trial's processes
     waited   seconds in which it was ready to run, but other programs had the cores. Only Linux tells
-             (`protein.trainer.machine.contention`)
+             (`protein.trainer.machine.cores`)
     others   CPU seconds of all other programs on the machine
 
 `others / wall` is the mean number of cores that other programs kept busy. `waited` is what they cost the trial.

@@ -3,8 +3,8 @@
 A step is a token: `total_tokens` is what makes a run cheap or expensive.
 
 Each field's docstring is its help text on the command line. Where it has none, it is that of `TrainSettings` in
-`trainer.config_rules`, which has what holds for every kind of run. How strictly values are read is in
-`trainer.config_reading`.
+`trainer.settings`, which has what holds for every kind of run. How strictly values are read is in
+`trainer.settings`.
 """
 
 import dataclasses
