@@ -78,7 +78,7 @@ class Disturbed:
     def _start_nodes(self) -> None:
         with (self.root / "nodes.out").open("w") as output:
             self._nodes = subprocess.Popen(
-                [sys.executable, "-m", "faults.ray_nodes"],
+                [sys.executable, "-m", "tests.faults.ray_nodes"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,

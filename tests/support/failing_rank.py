@@ -9,7 +9,7 @@ STEPS = 50
 
 
 class Failing:
-    """Observes nothing worth seeing and rewards nothing; `python:tests.failing_rank:Failing`."""
+    """Observes nothing worth seeing and rewards nothing; `python:tests.support.failing_rank:Failing`."""
 
     observation_shape = (1,)
     action_sizes = (2,)

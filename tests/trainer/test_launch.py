@@ -66,7 +66,9 @@ def test_a_death_is_named_by_its_signal() -> None:
 def test_a_rank_that_fails_says_why_through_the_first(capfd: pytest.CaptureFixture[str]) -> None:
     events = EventLog()
     unmeasured = {"normalize_observations": "off", "reward_scaling": "off"}  # no random play before the first step
-    config = small(env={"name": "python:tests.failing_rank:Failing"}, train={"total_timesteps": 10**6, **unmeasured})
+    config = small(
+        env={"name": "python:tests.support.failing_rank:Failing"}, train={"total_timesteps": 10**6, **unmeasured}
+    )
     with pytest.raises(OutOfMemoryError, match=r"^process 1 of 2: out of memory: lower env\.num_envs"):
         launch(config, 2, directory=None, report=events.record)
     assert [(event["event"], event.get("reason")) for event in events] == [("start", None), ("failed", "memory")]

@@ -9,11 +9,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import gym_worlds
 import numpy as np
 import psutil
 import pytest
 import torch
-from gym_worlds import LIMIT
 from patience import PATIENCE_SECONDS
 from training_parts import make_policy, make_rollout
 
@@ -29,7 +29,7 @@ def collect(rollout: Rollout, times: int = 3) -> list[torch.Tensor]:
     """Returns everything of some batches; a batch is overwritten by the next."""
     found: list[torch.Tensor] = []
     for _ in range(times):
-        batch: Batch = rollout.collect(LIMIT - 2)
+        batch: Batch = rollout.collect(gym_worlds.LIMIT - 2)
         parts = (batch.observations, batch.actions, batch.logprobs, batch.values, batch.rewards, batch.ends)
         found += [part.clone() for part in parts]
     return found
@@ -39,7 +39,7 @@ def collect(rollout: Rollout, times: int = 3) -> list[torch.Tensor]:
 def test_batches_are_those_of_one_process_whatever_the_workers(recurrence: str) -> None:
     alone = [make("gym" + COUNTER.removeprefix("gym-async"), 2, first_index=2 * part) for part in range(4)]
     policy = make_policy(alone[0].spec, recurrence=recurrence)
-    rollout = make_rollout(alone, policy, LIMIT - 2)
+    rollout = make_rollout(alone, policy, gym_worlds.LIMIT - 2)
     rollout.reset(1)
     expected = collect(rollout)
     episodes = rollout.drain_episodes()
@@ -47,7 +47,7 @@ def test_batches_are_those_of_one_process_whatever_the_workers(recurrence: str) 
     for workers in (1, 3):
         pool = make(COUNTER, 8, workers=workers)
         assert isinstance(pool, PoolEnv) and pool.workers == workers
-        in_processes = make_rollout(list(groups(pool)), policy, LIMIT - 2)
+        in_processes = make_rollout(list(groups(pool)), policy, gym_worlds.LIMIT - 2)
         in_processes.reset(1)
         for ours, theirs in zip(collect(in_processes), expected, strict=True):
             assert torch.equal(ours, theirs)
@@ -58,19 +58,19 @@ def test_batches_are_those_of_one_process_whatever_the_workers(recurrence: str) 
 
 def test_a_rollout_that_is_out_of_time_ends_at_one_step_for_all_groups() -> None:
     pool = make(COUNTER, 5, workers=2)
-    rollout = make_rollout(list(groups(pool)), make_policy(pool.spec), LIMIT)
+    rollout = make_rollout(list(groups(pool)), make_policy(pool.spec), gym_worlds.LIMIT)
     rollout.reset(1)
-    batch = rollout.collect(LIMIT, lambda: True)
+    batch = rollout.collect(gym_worlds.LIMIT, lambda: True)
     assert batch.rewards.shape == (1, 5)
     ages = (~batch.ends[0]).float()  # an episode that has ended has begun anew
-    again = rollout.collect(LIMIT)
+    again = rollout.collect(gym_worlds.LIMIT)
     assert torch.equal(again.observations[0, :, 1], ages) and ages.any(), "it goes on from there"
     pool.close()
 
 
 def test_a_pool_that_is_resumed_begins_new_episodes_once() -> None:
     pool, observations = make(COUNTER, 5, workers=1), np.zeros((5, 2), np.float32)
-    rollout = make_rollout(list(groups(pool)), make_policy(pool.spec), LIMIT)
+    rollout = make_rollout(list(groups(pool)), make_policy(pool.spec), gym_worlds.LIMIT)
     rollout.reset(1)
     rollout.collect(2)
     saved = rollout.state()
@@ -168,7 +168,7 @@ def test_processes_that_nobody_closed_do_not_outlive_the_trainer() -> None:
         text=True,
         timeout=PATIENCE_SECONDS,
         check=True,
-        cwd=Path(__file__).parent,
+        cwd=Path(gym_worlds.__file__).parent,
     )
     pids = [int(word) for word in done.stdout.split()]
     assert len(pids) == 4

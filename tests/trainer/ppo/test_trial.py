@@ -104,7 +104,7 @@ def test_what_cannot_be_trained_is_one_line_with_its_place_and_the_contract(modu
     assert line.startswith(f"policy.module '{HERE}:{module}' ") and message in line and "\n" not in line
     assert line.endswith("see the contract in docs/own-policy.md") and "Hint" not in line
     if "backward" in message:
-        assert f"{HERE}.py, line " in line
+        assert f"{HERE.replace('.', '/')}.py, line " in line
 
 
 def test_the_precision_of_the_run_is_tried() -> None:
