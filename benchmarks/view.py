@@ -27,7 +27,7 @@ import machine
 from protein.columns import DOT_FIELDS
 from protein.ports import Store
 from protein.storage import open_store
-from protein.sweep import taking_up
+from protein.sweep.trials import read_trials
 
 PROTEIN = str(Path(sys.executable).parent / "protein")
 COMMANDS = {
@@ -56,7 +56,7 @@ CALLS: dict[str, Callable[[Store], Callable[[], object]]] = {
     "200 curves, thinned to 50": lambda store: lambda: store.curves(1, range(200), 50),
     "one trial": lambda store: lambda: store.trial(1, 5),
     "wishes": lambda store: lambda: store.wishes(1),
-    "a sweep is taken up": lambda store: lambda: taking_up.read(store, 1),
+    "a sweep is taken up": lambda store: lambda: read_trials(store, 1),
 }
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from protein.api.function_sweep import Sweep, SweepResult
     from protein.api.loading import LoadedSweep, load
     from protein.engine.laws import BestValue, Law, Laws, Plan
-    from protein.engine.recommend import Contender
+    from protein.engine.results import Contender
     from protein.optuna.sampler import ProteinSampler as ProteinSampler
     from protein.reporting import RunningTrial, report, report_result, trial
     from protein.run.function import Report, Stop
@@ -60,7 +60,7 @@ __all__ = [
 _HOMES = {
     "BestValue": "protein.engine.laws",
     "Categorical": "protein.space.parameters",
-    "Contender": "protein.engine.recommend",
+    "Contender": "protein.engine.results",
     "Estimate": "protein.types",
     "Float": "protein.space.parameters",
     "Integer": "protein.space.parameters",

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, overload
 from protein.types import Direction, Estimate, TrialRecord
 
 if TYPE_CHECKING:
-    from protein.engine.recommend import (
-        Contender,  # which loads the models, and no command that lists trials needs them
-    )
+    from protein.engine.results import Contender
 
 
 @overload

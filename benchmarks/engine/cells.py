@@ -38,7 +38,8 @@ from engine.reference import Reference, reference
 from engine.tasks import make_task
 from numpy.typing import NDArray
 
-from protein.engine.recommend import best, contenders
+from protein.engine.recommend import contenders
+from protein.engine.results import best
 from protein.space import Space
 from protein.types import Budget, Measurement, Observation, Params, TrialState
 

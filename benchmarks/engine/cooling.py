@@ -18,11 +18,10 @@ import numpy as np
 from engine.protocol import Peer
 
 from protein.engine.acquisition import log_expected_improvement
-from protein.engine.candidates import all_points, ladders, neighbours, spread
+from protein.engine.candidates import all_points, initial_points, ladders, neighbours, spread
 from protein.engine.cost_model import CostModel
 from protein.engine.gp import Array, single_thread
 from protein.engine.history import keys
-from protein.engine.initial_design import initial_points
 from protein.engine.score_model import ScoreModel
 from protein.engine.settings import EngineSettings
 from protein.space import Space

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import machine
 
 from protein import storage
-from protein.engine import pareto, recommend
+from protein.engine import pareto, recommend, results
 from protein.space import Space
 from protein.types import SweepRecord, TrialRecord, TrialState
 
@@ -47,7 +47,7 @@ def row(label: str, sweep: SweepRecord, trials: Sequence[TrialRecord], low: floa
     """Returns one sweep's figures; `low` and `high_cost` are the reference of the hypervolume."""
     done = [t for t in trials if t.state is TrialState.COMPLETE and t.score is not None]
     scores, costs = [t.score or 0.0 for t in done], [t.cost_seconds for t in done]
-    advised = recommend.best(
+    advised = results.best(
         recommend.contenders(Space.from_dict(sweep.spec.space), [t.observation() for t in trials if t.state.finished])
     )
     assert advised is not None

@@ -41,7 +41,8 @@ from engine.law_tasks import FAMILIES, RECORDED, SHARE, LawTask, make_law_task
 
 from protein import Protein
 from protein.engine.laws import fit_laws
-from protein.engine.recommend import best, contenders
+from protein.engine.recommend import contenders
+from protein.engine.results import best
 from protein.errors import UsageError
 from protein.space import Categorical
 from protein.types import Measurement, Observation, Params, TrialState

@@ -20,7 +20,8 @@ import numpy as np
 from engine.protocol import Method, Peer
 from engine.variants import variant
 
-from protein.engine.recommend import best, contenders
+from protein.engine.recommend import contenders
+from protein.engine.results import best
 from protein.engine.settings import EngineSettings
 from protein.space import Space
 from protein.sweep.methods import make_designer

@@ -37,7 +37,8 @@ from numpy.typing import NDArray
 
 from protein.engine.gp import single_thread
 from protein.engine.history import History
-from protein.engine.recommend import best, contenders
+from protein.engine.recommend import contenders
+from protein.engine.results import best
 from protein.engine.score_model import fit_score_model
 from protein.engine.settings import EngineSettings
 from protein.space import Float, Parameter, Space

@@ -47,7 +47,7 @@ from protein import storage
 from protein.api import trainer_sweep
 from protein.config.layers import flatten
 from protein.config.resolve import file_name, load
-from protein.engine import pareto, recommend
+from protein.engine import pareto, recommend, results
 from protein.ports import Designer, SweepStatus
 from protein.run.trainer import LocalBackend
 from protein.space import Space
@@ -195,9 +195,7 @@ def _train_again(
     """Trains the recommended config and the one that measured best again, and returns their mean scores."""
     done = [trial for trial in trials if trial.state is TrialState.COMPLETE and trial.score is not None]
     space = Space.from_dict(record.spec.space)
-    found = recommend.best(
-        recommend.contenders(space, [trial.observation() for trial in trials if trial.state.finished])
-    )
+    found = results.best(recommend.contenders(space, [trial.observation() for trial in trials if trial.state.finished]))
     if found is None or not done:
         return {"recommended": None, "by_measured": None}
     lucky = max(done, key=lambda trial: trial.score or 0.0)

@@ -10,13 +10,13 @@ Notation
     F(t)        max of mu_i over c_i <= t: a staircase that rises from left to right
     front       the contenders at which F rises, cheapest first; of equal ones the first
 
-So F(t) is what `recommend.best(contenders, t)` recommends, for every t at once.
+So F(t) is what `results.best(contenders, t)` recommends, for every t at once.
 """
 
 from collections.abc import Sequence
 
 from protein.engine import pareto
-from protein.engine.contender import Contender
+from protein.engine.results import Contender
 
 
 def expected_front(contenders: Sequence[Contender]) -> list[Contender]:

@@ -22,12 +22,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from protein.engine import recommend
+from protein.engine import recommend, results
 from protein.engine.cost_model import CostModel
-from protein.engine.gp import Array, GaussianProcess, single_thread
+from protein.engine.gp import Array, GaussianProcess, Mixture, single_thread
 from protein.engine.history import History
-from protein.engine.mixture import Mixture
-from protein.engine.recommend import Contender
+from protein.engine.results import Contender
 from protein.engine.sample import Sample
 from protein.engine.score_model import ScoreModel
 from protein.errors import SpaceError, UsageError
@@ -152,7 +151,7 @@ class SweepModel:
             cost=cost,
             contenders=tuple(recommend.contenders(space, observations, model=score)),
             num_scores=len(data.scores),
-            basis=f"{recommend.MODEL} ({fallback})" if fallback else recommend.MODEL,
+            basis=f"{results.MODEL} ({fallback})" if fallback else results.MODEL,
         )
 
     def anchor(self, under_seconds: float = math.inf) -> Array:
@@ -161,7 +160,7 @@ class SweepModel:
         Raises:
             UsageError: no config was trained to its end at that cost.
         """
-        chosen = recommend.best(self.contenders, under_seconds)
+        chosen = results.best(self.contenders, under_seconds)
         if chosen is None:
             limit = "" if math.isinf(under_seconds) else f" for {under_seconds:.3g} s or less"
             raise UsageError(

@@ -31,8 +31,8 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from protein.analysis.model_maps import SweepModel, weighted_parts
-from protein.engine import recommend
-from protein.engine.front_draws import MIN_EFFECT
+from protein.engine import results
+from protein.engine.front_model import MIN_EFFECT
 from protein.engine.gp import Array, GaussianProcess, Kernel, single_thread
 from protein.engine.joint_fit import model_inputs
 from protein.engine.recommend import Learnt
@@ -110,7 +110,7 @@ def range_ends(
         except UsageError:  # the scores cannot be modelled, and nothing can be said
             return []
     ranked = sorted(model.contenders, key=lambda c: (-c.score.value, c.expected_cost_seconds))
-    if len(ranked) < MIN_TRIALS or recommend.MODEL not in model.basis:
+    if len(ranked) < MIN_TRIALS or results.MODEL not in model.basis:
         return []
     anchors = space.canonical(space.to_unit_many([one.params for one in ranked[:_NUM_ANCHORS]]))
     asked = [_Slices.of(space, i, anchors) for i in range(len(space.parameters))]

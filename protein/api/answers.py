@@ -16,9 +16,8 @@ from protein.api import kept_answers, stores
 from protein.api.reading import Readable, readable
 from protein.api.recommended import Recommendation, initial_params, recommendation, stored_space
 from protein.columns import DOT_FIELDS, TrialColumns
-from protein.engine import contender as choosing
-from protein.engine.contender import Contender
-from protein.engine.rises import Outlook
+from protein.engine import results
+from protein.engine.results import Contender, Outlook
 from protein.engine.sample import MAX_WHOLE
 from protein.errors import ProteinError, UsageError
 from protein.ports import Store
@@ -148,7 +147,7 @@ class Answers:
         found = sweep_outlook(self._sweep, self._known.trials, self._known.sample)
         # The room of the score that is recommended. Of a very large sweep that would take a second model.
         if found is not None and math.isfinite(found.room) and self._known.sample is None:
-            recommended = choosing.best(self._contenders)
+            recommended = results.best(self._contenders)
             if recommended is not None:
                 room = highest_score(self._sweep) - recommended.score.value
                 found = dataclasses.replace(found, room=max(room, 0.0))

@@ -16,7 +16,7 @@ from protein.api.sweep_folder import SweepFolder, delete, holds_files, size
 from protein.engine import pareto
 from protein.errors import UsageError
 from protein.run.job import runs_trainer
-from protein.sweep import continuing
+from protein.sweep import resuming
 from protein.types import CONTINUABLE, SweepRecord, TrialRecord
 
 CHECKPOINT = "checkpoint"
@@ -64,7 +64,7 @@ def plan(sweep: SweepRecord, trials: Sequence[TrialRecord], folder: SweepFolder,
     to_go_on: list[int] = []
     for trial in trials:
         whole = trial.number in needed or not trial.state.finished
-        resumes = can_continue and trial.state.finished and continuing.resumable_seconds(trial) is not None
+        resumes = can_continue and trial.state.finished and resuming.resumable_seconds(trial) is not None
         found = list(_checkpoints(trial, folder))
         if found and (whole or resumes):
             kept.append(trial.number)
@@ -126,7 +126,7 @@ def _continues(sweep: SweepRecord, trials: Sequence[TrialRecord]) -> bool:
     Our trainer says by its schedule whether a run can. Any program or function that leaves files could be able to, but
     most are not: there a trial that has continued another one tells.
     """
-    if continuing.why_never(sweep.spec) is not None:
+    if resuming.why_never_continued(sweep.spec) is not None:
         return False
     return runs_trainer(sweep.spec.config) or any(trial.continues is not None for trial in trials)
 

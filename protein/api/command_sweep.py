@@ -111,7 +111,7 @@ def designer(spec: SweepSpec, *, early_stopping: bool) -> Designer:
     """Returns the designer of a sweep; it tries the config of the space file first, if there is one."""
     # Late: they load the engine, and a command that only shows results needs none of it.
     from protein.engine.settings import EngineSettings
-    from protein.sweep import source_snapshot
+    from protein.engine.warm_start import source_observations
     from protein.sweep.methods import make_designer
 
     return make_designer(
@@ -120,7 +120,7 @@ def designer(spec: SweepSpec, *, early_stopping: bool) -> Designer:
         spec.config["own"]["start"],
         seed=spec.seed,
         settings=EngineSettings(early_stopping=early_stopping),
-        warm_start=source_snapshot.observations(spec.warm_start),
+        warm_start=source_observations(spec.warm_start),
     )
 
 

@@ -38,17 +38,18 @@ from protein.api.recommended import best_cut_short, cut_short_note
 from protein.api.summary import summary
 from protein.direction import shown_trial
 from protein.engine import pareto
+from protein.engine.warm_start import described_sources, source_observations
 from protein.errors import TrialFailed, UsageError
 from protein.ports import Store, SweepStatus
 from protein.run.devices import slots_of_machine
 from protein.run.function import FunctionBackend, Train
 from protein.run.function_processes import FunctionProcesses
 from protein.space import Space
-from protein.sweep import provenance, source_snapshot
+from protein.sweep import provenance
 from protein.sweep.loop import LoopSettings, run_sweep
 from protein.sweep.methods import make_designer
-from protein.sweep.stop_when import StopWhen
-from protein.sweep.taking_over import refuse_beside
+from protein.sweep.ownership import refuse_beside
+from protein.sweep.stop_conditions import StopWhen
 from protein.trackers.tracker import check_trackers
 from protein.types import (
     Direction,
@@ -267,7 +268,7 @@ class Sweep:
                 self._space,
                 self._start,
                 seed=self._seed,
-                warm_start=source_snapshot.observations(spec.warm_start),
+                warm_start=source_observations(spec.warm_start),
             )
             stores.require_unlinked(place, self._name)
             sweep, created = self._create_or_resume(store, spec)
@@ -419,7 +420,7 @@ class Lines:
             first = [] if budget is None else [f"budget {text.seconds(budget)}"]
             line = f"sweep '{sweep.spec.name}': {', '.join([*first, *limits])}"
             if taken := sweep.spec.warm_start:
-                line += f"; warm start from {source_snapshot.described(taken)}"
+                line += f"; warm start from {described_sources(taken)}"
         else:
             of = "" if budget is None else f" of {text.seconds(budget)}"
             spent = f"{text.seconds(data.spent_seconds(trials))}{of} spent"

@@ -26,8 +26,7 @@ from protein import files
 from protein.analysis.range_ends import RangeEnd
 from protein.api.reading import Readable
 from protein.api.recommended import best_cut_short, initial_params
-from protein.engine.contender import Contender, spoken_of
-from protein.engine.rises import Outlook
+from protein.engine.results import Contender, Outlook, spoken_of
 from protein.errors import StoreError
 from protein.ports import Store
 from protein.types import Estimate, SweepRecord, TrialRecord

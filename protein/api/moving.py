@@ -12,7 +12,7 @@ from protein.errors import StoreError, UsageError
 from protein.names import NAME_LENGTH, is_name
 from protein.run.lease import dead_owners
 from protein.storage.whole import Item, StoredSweep
-from protein.sweep.alive import Life, alive, resting_owner
+from protein.sweep.ownership import Life, alive, resting_owner
 from protein.types import Machine, Request, SweepRecord
 
 if TYPE_CHECKING:

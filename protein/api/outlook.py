@@ -7,7 +7,8 @@ import numpy as np
 
 from protein.api.reading import sampled
 from protein.api.recommended import score_range
-from protein.engine.outlook import Hindsight, Outlook, hindsight, outlook
+from protein.engine.outlook import Hindsight, hindsight, outlook
+from protein.engine.results import Outlook
 from protein.engine.sample import Sample
 from protein.space import Space
 from protein.types import Observation, SweepRecord, TrialRecord

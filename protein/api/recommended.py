@@ -20,9 +20,8 @@ from protein.analysis.expected_front import expected_front
 from protein.api.reading import sampled
 from protein.config.layers import flatten
 from protein.direction import shown_contender, shown_trial, stored_score
-from protein.engine import contender as choosing
-from protein.engine import pareto
-from protein.engine.contender import Contender
+from protein.engine import pareto, results
+from protein.engine.results import Contender
 from protein.engine.sample import Sample
 from protein.errors import SpaceError, UsageError
 from protein.run.job import runs_trainer
@@ -219,7 +218,7 @@ def recommendation(
         space = stored_space(sweep.spec)
         seen = [trial.observation() for trial in finished]
         contenders = recommend.contenders(space, seen, sample, start=initial_params(sweep.spec))
-    best = choosing.best(contenders)
+    best = results.best(contenders)
     cut_short = best_cut_short(trials)
     if best is None:
         more = (
@@ -245,7 +244,7 @@ def recommendation(
 
     affordable = None
     if limit is not None:
-        affordable = choosing.best(contenders, limit)
+        affordable = results.best(contenders, limit)
         if affordable is None and under is not None:
             cheapest = min(contenders, key=lambda contender: contender.expected_cost_seconds)
             raise too_expensive(sweep.spec.name, cheapest, under, "give --under")
@@ -256,7 +255,7 @@ def recommendation(
         cut_short = None
     if cut_short is not None and limit is not None and cut_short.run_seconds > limit:
         cut_short = None  # it would cost more than the limit that was asked for
-    knee = choosing.knee(contenders)
+    knee = results.knee(contenders)
     start = initial_params(sweep.spec)
     initial = None
     if start is not None:

@@ -3,7 +3,7 @@
 import shlex
 
 from protein.run.lease import is_local
-from protein.sweep.alive import Alive, Life
+from protein.sweep.ownership import Alive, Life
 from protein.types import IMPORTED, Request, SweepRecord
 
 AGAIN = "run its command again to go on"

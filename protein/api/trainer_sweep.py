@@ -9,11 +9,12 @@ from protein.config.layers import Layers, flatten
 from protein.config.resolve import file_name, make_space
 from protein.config.settings import SweepConfig
 from protein.engine.settings import EngineSettings
+from protein.engine.warm_start import source_observations
 from protein.errors import ConfigError
 from protein.names import NAME_LENGTH
 from protein.ports import Designer
 from protein.space import Space
-from protein.sweep import provenance, source_snapshot
+from protein.sweep import provenance
 from protein.sweep.methods import make_designer
 from protein.trainer.kinds import LANGUAGE
 from protein.trainer.language.config import BUILT_IN
@@ -99,5 +100,5 @@ def designer(spec: SweepSpec, settings: SweepConfig) -> Designer:
         {name: values[name] for name in space.names},
         seed=spec.seed,
         settings=EngineSettings(early_stopping=settings.early_stopping),
-        warm_start=source_snapshot.observations(spec.warm_start),
+        warm_start=source_observations(spec.warm_start),
     )

@@ -5,11 +5,11 @@ from typing import Any
 
 from protein.api import stores
 from protein.config.layers import flatten
+from protein.engine.warm_start import MAX_SNAPSHOT_TRIALS, num_usable_configs, snapshot_of, source_names
 from protein.errors import UsageError
 from protein.ports import Store
 from protein.run.job import runs_trainer
 from protein.space import Space
-from protein.sweep import source_snapshot
 from protein.trainer.kinds import kind_of
 from protein.types import Params, SweepRecord, SweepSpec
 
@@ -54,7 +54,7 @@ def snapshot(
         start: values of parameters that a source sweep lacks.
 
     Returns:
-        The snapshot (see `protein.sweep.source_snapshot`), empty without a warm start.
+        The snapshot (see `protein.engine.warm_start`), empty without a warm start.
 
     Raises:
         UsageError: the stored sweep had another warm start; or a source sweep is the sweep itself, is not in the store,
@@ -78,7 +78,7 @@ def snapshot(
                 " nothing is learned between an agent and a language model; start warm from other sweeps"
             )
         taken = _taken(store, source, space)
-        configs = source_snapshot.num_configs(taken, space, start)
+        configs = num_usable_configs(taken, space, start)
         if now != ALL and not configs:
             raise UsageError(
                 f"no trial of the source sweep '{source.spec.name}' has a score and lies in this space; start warm from"
@@ -91,7 +91,7 @@ def snapshot(
             f"no other sweep of the store has {_MIN_CONFIGS} scores in this space; drop the warm start, or name a sweep"
         )
     best = [source for _, source in sorted(found, key=lambda one: one[0])[:MAX_SOURCES]]
-    share = source_snapshot.MAX_TRIALS // len(best)
+    share = MAX_SNAPSHOT_TRIALS // len(best)
     return {"asked": now, "sources": [_taken(store, source, space, share) for source in best]}
 
 
@@ -104,7 +104,7 @@ def _other_kind(one: SweepSpec, other: SweepSpec) -> bool:
 
 def _check_unchanged(name: str, held: Mapping[str, Any], now: Asked | None) -> None:
     """Raises `UsageError` where the stored sweep `name` began from another warm start than it is given now."""
-    names = source_snapshot.names(held)
+    names = source_names(held)
     if now is None or (held and now in (sorted(names), held.get("asked"))):
         return
     given = now if isinstance(now, str) else ",".join(now)
@@ -125,13 +125,11 @@ def _sources(store: Store, name: str, now: Asked) -> list[SweepRecord]:
     return [stores.find(store, source) for source in now]
 
 
-def _taken(
-    store: Store, source: SweepRecord, space: Space, most: int = source_snapshot.MAX_TRIALS
-) -> Mapping[str, Any]:
+def _taken(store: Store, source: SweepRecord, space: Space, most: int = MAX_SNAPSHOT_TRIALS) -> Mapping[str, Any]:
     trials = store.trials(source.id, curves=False)
     # Those of a command or a function stand in its space alone.
     fixed = {**source.spec.space.get("fixed", {}), **flatten(source.spec.config)}
-    return source_snapshot.of(source.spec.name, trials, space=space, fixed=fixed, most=most)
+    return snapshot_of(source.spec.name, trials, space=space, fixed=fixed, most=most)
 
 
 def _quoted(now: Asked) -> str:

@@ -22,7 +22,7 @@ from protein.direction import shown_score, shown_trial
 from protein.errors import StoreUnavailable, UsageError
 from protein.ports import Store
 from protein.run.lease import dead_owners
-from protein.sweep.alive import Alive, Life, alive
+from protein.sweep.ownership import Alive, Life, alive
 from protein.types import Request, SweepRecord, TrialRecord, TrialState
 from protein.view import data, tables, text
 from protein.view import outlook as outlook_views
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
     from protein.analysis.range_ends import RangeEnd
-    from protein.engine.rises import Outlook
+    from protein.engine.results import Outlook
 
 EVERY_SECONDS = 2.0  # between two looks of --watch
 

@@ -12,7 +12,7 @@ from protein.cli.output import print_json
 from protein.cli.parse import Command
 from protein.errors import UsageError
 from protein.run.lease import dead_owners
-from protein.sweep.alive import alive
+from protein.sweep.ownership import alive
 from protein.types import Request, TrialState
 from protein.view import data, tables
 

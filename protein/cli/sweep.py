@@ -23,7 +23,7 @@ from protein.run import speed
 from protein.run.job import runs_trainer
 from protein.run.trainer import LocalBackend
 from protein.sweep.loop import LoopSettings, run_sweep
-from protein.sweep.taking_over import refuse_beside
+from protein.sweep.ownership import refuse_beside
 from protein.trainer.machine.cores import usable_cores
 from protein.types import Machine, SweepRecord, TrialRecord
 from protein.units import parse_duration

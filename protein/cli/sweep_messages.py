@@ -16,10 +16,10 @@ from protein.columns import Dot
 from protein.config.layers import display_path
 from protein.direction import shown_trial
 from protein.engine import pareto
+from protein.engine.warm_start import described_sources
 from protein.errors import UsageError
 from protein.ports import SweepStatus
 from protein.space import Space
-from protein.sweep import source_snapshot
 from protein.sweep.loop import LoopSettings
 from protein.types import SweepRecord, TrialRecord
 from protein.units import format_duration
@@ -58,7 +58,7 @@ def announce(
         number = len(Space.from_dict(sweep.spec.space).names)
         line = f"sweep '{name}': {number} value{' is' if number == 1 else 's are'} searched, {limits}"
         if taken := sweep.spec.warm_start:
-            line += f"; warm start from {source_snapshot.described(taken)}"
+            line += f"; warm start from {described_sources(taken)}"
     else:
         number, spent = len(trials), text.seconds(data.spent_seconds(trials))
         line = f"sweep '{name}' is resumed: {number} trial{'' if number == 1 else 's'} so far, {spent} {limits}"

@@ -23,8 +23,8 @@ from protein.errors import ConfigError, UsageError
 from protein.ports import Designer
 from protein.run.devices import Slots, slots_of_machine
 from protein.run.job import runs_trainer
-from protein.sweep import continuing, until
-from protein.sweep.stop_when import StopWhen
+from protein.sweep import resuming
+from protein.sweep.stop_conditions import StopWhen, parse_moment
 from protein.trackers.tracker import check_trackers
 from protein.types import SweepSpec
 from protein.units import parse_duration, parse_size
@@ -65,7 +65,7 @@ class Plan:
     @property
     def may_continue(self) -> bool:
         """Whether finished trials may go on to more steps: with a command only where the user says that it can."""
-        if continuing.why_never(self.spec) is not None:
+        if resuming.why_never_continued(self.spec) is not None:
             return False
         if runs_trainer(self.spec.config):
             return self.settings.continue_trials
@@ -81,7 +81,7 @@ class Plan:
     @property
     def why_not_continued(self) -> str | None:
         """Why no trial is ever continued although the user asks for that; None: trials are, or nobody asks."""
-        return continuing.why_never(self.spec) if self.asks_to_continue else None
+        return resuming.why_never_continued(self.spec) if self.asks_to_continue else None
 
 
 def read(command: Command, console: Console) -> Plan:
@@ -109,7 +109,9 @@ def read(command: Command, console: Console) -> Plan:
         slots=slots,
         trackers=check_trackers(arguments.tracker),
         stop_when=_stop_when(arguments, spec),
-        until=None if arguments.until is None else until.parse(arguments.until, "--until", datetime.now().astimezone()),
+        until=None
+        if arguments.until is None
+        else parse_moment(arguments.until, "--until", datetime.now().astimezone()),
     )
     plan.designer()
     place.check()

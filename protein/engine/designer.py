@@ -16,12 +16,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from protein.engine.budget import AffordableCost, cheapest_points
-from protein.engine.candidates import all_points, ladders
+from protein.engine.candidates import all_points, initial_points, interleaved, ladders, middle, other_choices
 from protein.engine.continuation import Continuable
 from protein.engine.failure_model import FailureModel
 from protein.engine.gp import Array, single_thread
 from protein.engine.history import History, keys
-from protein.engine.initial_design import initial_points, interleaved, middle, next_initial_point, other_choices
 from protein.engine.search import Search, format_seconds
 from protein.engine.settings import EngineSettings
 from protein.engine.stopping import reason_to_stop
@@ -33,6 +32,8 @@ from protein.types import Budget, Measurement, Observation, Params, Suggestion, 
 _logger = logging.getLogger(__name__)
 _NUM_RANDOM = 256  # points drawn to find one random point that is new and fits the budget
 _INITIAL_CONFIG = "initial config"
+_NUM_LOOKED_THROUGH = 4  # next points of the design; without a cost parameter, the cheapest of them is taken
+_MIN_COSTS = 3  # with fewer measured costs, a prediction without a cost parameter is a guess
 
 
 class RandomDesigner:
@@ -261,6 +262,22 @@ class ProteinDesigner:
             continues=pick.continues,
             continued_seconds=pick.continued_seconds,
         )
+
+
+def next_initial_point(points: Array, data: History, affordable: AffordableCost, *, find_cheap: bool) -> Array | None:
+    """Returns the next point of the design, `d`, that was not tried and is not running; None when there is none.
+
+    The position follows from the trials themselves, so an interrupted point comes again and a finished one never does.
+    With `find_cheap` (there is no cost parameter) and once a few costs are known, it is the one of the next
+    `_NUM_LOOKED_THROUGH` points that should cost least.
+    """
+    untried = data.untried(points)
+    if not len(untried):
+        return None
+    if find_cheap and affordable.model is not None and len(data.costs) >= _MIN_COSTS:
+        untried = untried[:_NUM_LOOKED_THROUGH]
+        return np.asarray(untried[int(np.argmin(affordable.model.predict(untried)[0]))])
+    return np.asarray(untried[0])
 
 
 def _suggestion(

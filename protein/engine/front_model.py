@@ -19,6 +19,12 @@ Functions are drawn from the posterior by Matheron's rule: a draw of the prior f
 by the kernel to pass through the data. Far from all trials such a draw may have high peaks that no real score has. So
 its distance from the posterior mean is multiplied by `_TEMPER`, which was fitted to how often intervals hold.
 
+`FrontDraws` holds the best configs of S drawn functions, at each of `LEVELS` of v. Between these they are read off.
+Beyond v = 1 each goes on in a straight line from its best config there, with a slope from the posterior of the slopes.
+Half of how the draws' mean moves otherwise within the range is added to it. A random term that grows in proportion to
+the distance stands for laws that bend. Coordinates end at the ends of their ranges. A parameter that hardly changes the
+score has no best value: its draws are spread evenly over its range.
+
 Sources: Rahimi and Recht, Random Features for Large-Scale Kernel Machines (2007); Wilson et al., Efficiently Sampling
 Functions from Gaussian Process Posteriors (2020), equation 13; Rasmussen and Williams (2006), equation 5.9.
 """
@@ -41,7 +47,14 @@ from protein.engine.score_model import ScoreModel, ScoreScale
 from protein.engine.settings import EngineSettings
 from protein.space import Categorical, Float, Space
 
+NUM_DRAWS = 64
+LEVELS = (0.4, 0.6, 0.8, 1.0)
+MIN_EFFECT = 0.15  # standard deviations of the scores that a parameter must be able to change, to have a best value
 SLOPE_SD = 0.1  # prior standard deviation of a unit coordinate's slope over a decade of cost
+_FOLLOWED_EFFECT, _FOLLOWED_EVIDENCE = 0.02, 0.5  # the same, and standard deviations of the slope, for a plan to follow
+_DEPARTURE_SHARE = 0.5  # of how the draws' mean departs from the law within the trials' range, carried on beyond it
+_BEND = 0.03  # standard deviation of the growing term, in unit coordinates for each factor of 10 in cost
+_NUM_EFFECT_POINTS = 8  # over a parameter's range, to see how much it changes the score
 _MAX_POINTS = 300  # the model is fitted several times
 _NUM_ROUNDS = 2  # of fitting the process and the slopes in turn
 _MAX_ITERATIONS = 30
@@ -224,6 +237,70 @@ class FrontModel:
         return moved
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class FrontDraws:
+    """Draws of the best config at every cost; see the head of this file.
+
+    Attributes:
+        places: `J x S x d`.
+        slopes: `S x d`, over v.
+        mean_slope: `d`, their mean.
+        followed: `d`, which parameters can change the score at all and have a mean slope that is at least half a
+            standard deviation from 0.
+        bends: `S x d`, standard normal.
+        effects: `d`, how much each parameter can change the score, in standard deviations of the scores.
+        matters: `d`, which parameters can change it enough to have a best value.
+    """
+
+    places: Array
+    slopes: Array
+    mean_slope: Array
+    followed: NDArray[np.bool_]
+    bends: Array
+    effects: Array
+    matters: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, model: FrontModel, rng: np.random.Generator) -> "FrontDraws":
+        """Draws the best places of a front model."""
+        space, levels = model.space, np.array(LEVELS)
+        places = model.best_places(levels, NUM_DRAWS, rng)
+        effects = _effects(model, places[-1])
+        fixed = _without_line(space)
+        matters = (effects >= MIN_EFFECT) | (np.arange(space.num_dims) == space.cost_index)
+        centred = levels - levels.mean()
+        lines = np.tensordot(centred, places.mean(axis=1), axes=(0, 0)) / float(centred @ centred)
+        departure = _DEPARTURE_SHARE * (lines - model.slopes)
+        mean_slope = np.where(fixed, 0.0, model.slopes + departure)
+        factor = np.linalg.cholesky(model.slope_covariance + 1e-12 * np.eye(space.num_dims))
+        slopes = mean_slope + rng.standard_normal((NUM_DRAWS, space.num_dims)) @ factor.T
+        even = (rng.permuted(np.tile(np.arange(NUM_DRAWS), (space.num_dims, 1)), axis=1).T + 0.5) / NUM_DRAWS
+        return cls(
+            places=np.where(matters, places, even),
+            slopes=np.where(fixed, 0.0, slopes),
+            mean_slope=mean_slope,
+            followed=~fixed
+            & (effects >= _FOLLOWED_EFFECT)
+            & (np.abs(mean_slope) >= _FOLLOWED_EVIDENCE * np.sqrt(np.diag(model.slope_covariance))),
+            bends=np.where(fixed, 0.0, rng.standard_normal((NUM_DRAWS, space.num_dims))),
+            effects=effects,
+            matters=matters,
+        )
+
+    def at(self, model: FrontModel, seconds: float) -> Array:
+        """Returns the best coordinates at a cost in every draw, `S x d`; the cost parameter's stand for nothing."""
+        v = model.level(seconds)
+        if v > 1.0:
+            decades = (v - 1.0) * (model.log_cost_range[1] - model.log_cost_range[0]) / math.log(10.0)
+            far = self.places[-1] + np.where(self.matters, self.slopes * (v - 1.0) + _BEND * decades * self.bends, 0.0)
+            return np.asarray(np.clip(far, 0.0, 1.0))
+        position = float(np.interp(v, LEVELS, np.arange(len(LEVELS))))
+        below = min(int(position), len(LEVELS) - 2)
+        share = position - below
+        between = (1.0 - share) * self.places[below] + share * self.places[below + 1]
+        return np.asarray(np.where(_without_line(model.space), self.places[below + round(share)], between))
+
+
 def _cost_index(space: Space) -> int:
     assert space.cost_index is not None
     return space.cost_index
@@ -302,3 +379,24 @@ def _slope_posterior(
     values, vectors = np.linalg.eigh(0.5 * (hessian + hessian.T))
     # The prior's own part is 1 / sd^2. Less than that is where the data are no evidence at all.
     return found, (vectors / np.maximum(values, sd**-2.0)) @ vectors.T
+
+
+def _effects(model: FrontModel, places: Array) -> Array:
+    """Returns how much each parameter can change the expected score near the best places, `S x d`, in z, `d`.
+
+    It is by how much the best value over the parameter's range is better than a random one, all others held.
+    """
+    points = (np.arange(_NUM_EFFECT_POINTS) + 0.5) / _NUM_EFFECT_POINTS
+    effects = np.empty(model.space.num_dims)
+    for i in range(model.space.num_dims):
+        x = np.repeat(places, _NUM_EFFECT_POINTS, axis=0)
+        x[:, i] = np.tile(points, len(places))
+        expected = model.expects(x).reshape(len(places), _NUM_EFFECT_POINTS)
+        effects[i] = np.mean(expected.max(axis=1) - expected.mean(axis=1))
+    return effects
+
+
+def _without_line(space: Space) -> NDArray[np.bool_]:
+    """Returns which parameters have no line over ln cost of their own, `d`: categoricals and the cost parameter."""
+    fixed = [isinstance(p, Categorical) or i == space.cost_index for i, p in enumerate(space.parameters)]
+    return np.array(fixed)

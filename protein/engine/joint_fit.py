@@ -23,8 +23,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from protein.engine.gp import Array, GaussianProcess, Prior, Runs, conditioned, fit, subset
-from protein.engine.mixture import Mixture
+from protein.engine.gp import Array, GaussianProcess, Mixture, Prior, Runs, conditioned, fit, subset
 from protein.space import Space
 
 _FULL_POINTS = 120  # own and source points together, within these limits on the number of source points:

@@ -8,7 +8,7 @@ Notation
               value is a straight line over ln t beyond the largest trial: a power law for a parameter on a log scale
     interval  the central 80 % of the draws
 
-`protein.engine.front_draws` has how the draws go on beyond the trials. The interval grows with the distance.
+`protein.engine.front_model` has how the draws go on beyond the trials. The interval grows with the distance.
 
 The cost parameter follows from the others: it is what the cost model needs to reach t. Beyond the trials, cost is taken
 to be proportional to it. It alone may leave its range. For a categorical, the law is the share of the draws in which
@@ -37,12 +37,12 @@ from typing import Literal
 
 import numpy as np
 
-from protein.engine.front_draws import LEVELS, MIN_EFFECT, FrontDraws
-from protein.engine.front_model import FrontModel
+from protein.engine.front_model import LEVELS, MIN_EFFECT, FrontDraws, FrontModel
 from protein.engine.gp import Array, single_thread
 from protein.engine.history import History, complete_runs
 from protein.engine.pareto import MIN_COST_SECONDS
-from protein.engine.recommend import best, contenders
+from protein.engine.recommend import contenders
+from protein.engine.results import best
 from protein.errors import SpaceError, UsageError
 from protein.space import Categorical, Float, Integer, Parameter, Space
 from protein.types import Estimate, Observation, Params, ParamValue
@@ -166,7 +166,7 @@ class Laws:
             x = self._draws.at(self._model, seconds)
             steps = self._steps(x, seconds)
         return {
-            parameter.name: _best_value(parameter, x[:, i], known=bool(self._draws.told[i]))
+            parameter.name: _best_value(parameter, x[:, i], known=bool(self._draws.matters[i]))
             if i != self.space.cost_index
             else _best_steps(parameter, steps)
             for i, parameter in enumerate(self.space.parameters)

@@ -43,12 +43,7 @@ from protein.engine.cost_model import CostModel
 from protein.engine.gp import Array, single_thread
 from protein.engine.history import History, complete_runs
 from protein.engine.pareto import MIN_COST_SECONDS, front_indices
-from protein.engine.rises import BEST as BEST
-from protein.engine.rises import BEST_80 as BEST_80
-from protein.engine.rises import FRONT as FRONT
-from protein.engine.rises import FRONT_80 as FRONT_80
-from protein.engine.rises import Outlook as Outlook
-from protein.engine.rises import Rise as Rise
+from protein.engine.results import BEST, FRONT, Outlook, Rise
 from protein.engine.sample import Sample
 from protein.engine.score_model import ScoreModel, ScoreScale, fit_score_model
 from protein.engine.settings import EngineSettings

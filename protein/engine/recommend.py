@@ -34,13 +34,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from protein.engine.contender import MODEL as MODEL
-from protein.engine.contender import Contender as Contender
-from protein.engine.contender import best as best
-from protein.engine.contender import knee as knee
-from protein.engine.contender import spoken_of
 from protein.engine.gp import Array, single_thread
 from protein.engine.history import History, by_whole_runs, complete_runs
+from protein.engine.results import MODEL, Contender, spoken_of
 from protein.engine.sample import Sample
 from protein.engine.score_model import ScoreModel, ScoreScale, fit_score_model
 from protein.engine.settings import EngineSettings

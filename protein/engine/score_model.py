@@ -20,10 +20,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from protein.engine.gp import LENGTHSCALE_SD, Array, GaussianProcess, Prior, Runs, fit
+from protein.engine.gp import LENGTHSCALE_SD, Array, GaussianProcess, Mixture, Prior, Runs, fit, fit_mixture
 from protein.engine.history import History
 from protein.engine.joint_fit import SourceTrials, aligned, fit_jointly, model_inputs
-from protein.engine.mixture import Mixture, fit_mixture
 from protein.engine.settings import EngineSettings
 from protein.space import Space
 from protein.types import MAX_SCORE, Z80, Estimate
@@ -273,7 +272,7 @@ def fit_score_model(
     Where `data` is a part of a sweep, `scale` is that of the whole sweep's scores.
 
     The search may use source sweeps' scores. The recommendation uses this sweep alone, and is averaged over what is
-    not known of the noise (see `protein.engine.mixture`).
+    not known of the noise (see `protein.engine.gp`).
     """
     return ScoreModel.fit(
         space,

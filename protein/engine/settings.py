@@ -32,7 +32,7 @@ class EngineSettings:
         cost_trend: how much z is expected to rise over the cost parameter's range, before any data.
         amplitude_slope: prior (mean, sd) of how much the log amplitude of z rises over it; None: it does not rise.
         log_noise: prior (mean, sd) of the log noise variance of z, of the search.
-        averaged_log_noise: the same of the recommendation, which is averaged over it (`protein.engine.mixture`).
+        averaged_log_noise: the same of the recommendation, which is averaged over it (`protein.engine.gp`).
         log_run_variance: prior (mean, sd) of the log of the variance between runs; None: there is none.
         max_curve_points: the score model learns from at most this many points of curves beside the final scores.
         early_stopping: trials whose curve is worse than that of similar trials are stopped, by the rule of

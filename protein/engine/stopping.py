@@ -29,7 +29,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from protein.engine.run_length import amount_asked, last_step, steps_per_unit
+from protein.engine.history import amount_asked, last_step, steps_per_unit
 from protein.space import Space
 from protein.types import Measurement, Observation, Params, TrialState
 

@@ -37,9 +37,8 @@ from optuna.trial import FrozenTrial, create_trial
 from protein.engine.budget import AffordableCost, cheapest_points
 from protein.engine.candidates import all_points, ladders, neighbours
 from protein.engine.gp import Array, single_thread
-from protein.engine.history import History, readable, teaches
+from protein.engine.history import History, reached, readable, steps_per_unit, teaches
 from protein.engine.pareto import MIN_COST_SECONDS
-from protein.engine.run_length import reached, steps_per_unit
 from protein.space import Categorical, Float, Parameter, Space
 from protein.types import Budget, Measurement, Observation, Params, Suggestion, SuggestionKind, TrialState
 

@@ -55,7 +55,7 @@ class Backend(Protocol):
     """Runs trials, so that none can harm the sweep: each in a process of its own, or a function that has to report.
 
     A backend reports how each trial ended (`Outcome.end`), and the reason in words (`Outcome.reason`). A complete trial
-    that left something to go on from has an artifact and a metric that say so (see `protein.sweep.continuing`).
+    that left something to go on from has an artifact and a metric that say so (see `protein.sweep.resuming`).
 
     A trial that is lost to a dead node or process server, and not by its own fault, ends as INTERRUPTED with a reason
     that begins with `protein.types.PREEMPTED`. The loop then takes it up again if it left something to go on from.

@@ -1,19 +1,31 @@
-"""Ends running trials before their own end, each once: for the budget, early stopping, memory, or as people ask."""
+"""Ends running trials before their own end, each once: for the budget, early stopping, memory, or as people ask.
 
+A trial that is too slow for its cap is ended long before it. Notation of its pace:
+
+    steps   what a trial's curve counts
+    total   steps of a trial that is trained to its end
+    pace    seconds a step since the first point of the curve; what comes before it is compiling, or filling caches
+
+Our own trainer's configs say how many steps a trial makes. Of any other program it is known once some trials are
+complete and agree on it (`protein.engine.history`).
+"""
+
+import math
 import time
+from collections.abc import Sequence
 
+from protein.engine.history import amount_asked, steps_per_unit
 from protein.ports import Backend, Designer, Listener
 from protein.run.job import trial_seed
 from protein.space import Space
-from protein.sweep import pace
 from protein.sweep.launching import Launcher
-from protein.sweep.loop_settings import LoopSettings
 from protein.sweep.trials import SweepTrials
-from protein.types import CANCELLED, PREEMPTED, TrialEnd, TrialRecord
+from protein.types import CANCELLED, PREEMPTED, Measurement, Observation, Params, TrialEnd, TrialRecord, TrialState
 
 _TOO_SLOW = 1.25  # times its limit: a pace that was measured at the beginning of a run may be wrong by that
 _LEAST_LIMIT = 1.0  # seconds; below it there is little to save
 _LOOKED_AT = 0.05  # of its limit: before that, a trial's pace is not worth looking at
+_MIN_COMPLETE = 3  # trials that tell how long another one is; one alone could have counted other steps
 
 
 class Ending:
@@ -29,13 +41,14 @@ class Ending:
         launcher: Launcher,
         designer: Designer,
         backend: Backend,
-        settings: LoopSettings,
         listener: Listener,
+        *,
+        max_cost_seconds: float | None,
     ) -> None:
         self.designer_seconds = 0.0
         self._trials, self._launcher = trials, launcher
-        self._designer, self._backend = designer, backend
-        self._settings, self._listener = settings, listener
+        self._designer, self._backend, self._listener = designer, backend, listener
+        self._max_cost_seconds = max_cost_seconds
         self._space = Space.from_dict(trials.sweep.spec.space)
 
     def end(self, number: int, end: TrialEnd, reason: str) -> bool:
@@ -62,7 +75,7 @@ class Ending:
 
     def end_all_if_budget_is_spent(self) -> None:
         """Ends the running trials that have spent the budget together, while each alone may spend more."""
-        budget = self._settings.max_cost_seconds
+        budget = self._max_cost_seconds
         spent = sum(trial.cost_seconds + trial.lost_seconds for trial in self._trials.records.values())
         if budget is None or spent < budget:
             return
@@ -83,9 +96,9 @@ class Ending:
         if trial.cost_seconds < _LOOKED_AT * cap:
             return
         if limits.total_steps is None and limits.steps_by_others is None:
-            by_others = pace.steps_by_others(self._space, self._trials.history(), trial.params)
+            by_others = steps_by_others(self._space, self._trials.history(), trial.params)
             limits.steps_by_others = by_others or 0.0
-        expected = pace.expected_seconds(trial.curve, limits.total_steps or limits.steps_by_others or 0.0)
+        expected = expected_seconds(trial.curve, limits.total_steps or limits.steps_by_others or 0.0)
         if expected > _TOO_SLOW * cap:
             at = "before its cost cap" if limits.at_max_seconds is TrialEnd.CAPPED else "before the budget was spent"
             reason = f"stopped {at}: at its pace it would take {expected:.0f} s, and its limit is {cap:.0f} s"
@@ -108,3 +121,27 @@ class Ending:
         self.designer_seconds += time.monotonic() - began
         if reason is not None:
             self.end(trial.number, TrialEnd.STOPPED_EARLY, f"{TrialEnd.STOPPED_EARLY.text}: {reason}")
+
+
+def expected_seconds(curve: Sequence[Measurement], total_steps: float) -> float:
+    """Returns what a run costs in all at the pace of its curve; 0 while the curve does not tell."""
+    if len(curve) < 2 or not 0 < curve[0].steps < curve[-1].steps <= total_steps:
+        return 0.0
+    pace = (curve[-1].elapsed_seconds - curve[0].elapsed_seconds) / (curve[-1].steps - curve[0].steps)
+    expected = curve[-1].elapsed_seconds + pace * (total_steps - curve[-1].steps)
+    return expected if math.isfinite(expected) else 0.0
+
+
+def steps_by_others(space: Space, history: Sequence[Observation], params: Params) -> float | None:
+    """Returns the steps that a trial with these params makes, judged by complete trials; None where they do not tell.
+
+    Args:
+        space: its cost parameter says how long a trial is meant to be; without one, all have the same length.
+        history: finished trials.
+        params: those of the trial.
+    """
+    complete = [o for o in history if o.state is TrialState.COMPLETE and o.curve and not o.excluded]
+    if len(complete) < _MIN_COMPLETE:
+        return None
+    unit, asked = steps_per_unit(space, complete), amount_asked(space, params)
+    return None if unit is None or asked is None else unit * asked

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,30 +11,13 @@ from protein.ports import Backend, Finished, Job
 from protein.run import folders
 from protein.run.devices import Slots
 from protein.run.job import max_seconds, runs_trainer, total_steps, trial_config
-from protein.sweep import continuing, provenance, resuming
+from protein.sweep import provenance, resuming
+from protein.sweep.limits import OVERSHOOT, Limits
 from protein.sweep.trials import SweepTrials
 from protein.types import Budget, Outcome, Resources, Suggestion, TrialEnd, TrialRecord
 
 OVERHEAD_SECONDS = 300.0  # start-up, compiling and evaluation, on top of a trial's cap, before it counts as hung
-OVERSHOOT = 0.1  # of a limit; a trial ends with the step in which it reaches it
 OVERHEAD_FACTOR = 3.0  # the wall clock may show this many times the trainer's own seconds
-
-
-@dataclasses.dataclass(slots=True, kw_only=True)
-class Limits:
-    """What ends one running trial."""
-
-    max_seconds: float | None  # of its cost; the trial ends itself there ...
-    at_max_seconds: TrialEnd  # ... and this is its end
-    total_steps: int | None  # the trial ends itself there, too
-    steps_by_others: float | None = None  # the same, judged by other trials; None: not looked at, 0: they do not tell
-    began: float = dataclasses.field(default_factory=time.monotonic)
-    told_to_end: bool = False
-
-    def ends_itself(self, trial: TrialRecord) -> bool:
-        """Whether the trial has spent all that it may: it is being evaluated, and costs nothing more."""
-        at_cap = self.max_seconds is not None and trial.cost_seconds >= self.max_seconds
-        return at_cap or (self.total_steps is not None and trial.steps >= self.total_steps)
 
 
 class Launcher:
@@ -83,7 +65,7 @@ class Launcher:
         self._launch(trial, budget, resources, None)
         return trial
 
-    def take_up(self, trial: TrialRecord, budget: Budget, log: Callable[[str], None]) -> TrialRecord | None:
+    def resume(self, trial: TrialRecord, budget: Budget, log: Callable[[str], None]) -> TrialRecord | None:
         """Takes up a trial that waits.
 
         Args:
@@ -106,7 +88,7 @@ class Launcher:
                 return None
             budget = at_limit
         gone = place.path is None and trial.continues is not None and not self._parents_state(trial)
-        record = self._trials.take_up(trial.number, place)
+        record = self._trials.resume(trial.number, place)
         if record is None:
             return None
         attempts = resuming.attempt(directory, place.steps)
@@ -190,10 +172,7 @@ class Launcher:
 
     def _parents_state(self, trial: Suggestion) -> Path | None:
         """Returns what a trial goes on from that continues another one, if that is still there."""
-        if trial.continues is None:
-            return None
-        path = continuing.state(self._trials.records[trial.continues])
-        return path if path is not None and path.exists() else None
+        return None if trial.continues is None else resuming.continuable_state(self._trials.records[trial.continues])
 
     def _folder(self, number: int) -> Path:
         return self._directory / f"{number:04d}"

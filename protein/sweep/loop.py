@@ -1,8 +1,8 @@
 """The loop between designer, backend and store: it spends a cost budget on trials and keeps every fact.
 
-The store is the only memory. A sweep that was killed at any moment is resumed when it is run again.
-`protein.sweep.taking_over` does this: the trials that were running then wait, and are taken up again before any new one
-is suggested (`protein.sweep.resuming`). Their cost counts once, and what they have to do again counts as lost. The
+The store is the only memory. A sweep that was killed at any moment is resumed when it is run again
+(`protein.sweep.trials`): the trials that were running then wait, and are taken up again before any new one is suggested
+(`protein.sweep.resuming`). Their cost counts once, and what they have to do again counts as lost. The
 designer sees the finished trials, and the params of the others.
 
 Costs are seconds of training on each trial's own clock, summed over trials. Time while the sweep did not run costs
@@ -17,33 +17,65 @@ People may ask for things from outside, through the store (`protein.ports.Wishes
 starts, and the loop waits. A stop ends the sweep as a first Ctrl-C does. The engine ignores excluded trials, and
 cancelled ones end.
 
-What else holds trials back: too little disk or memory (`protein.sweep.watching`), failures in a row
-(`protein.sweep.trouble`), and the time at which the user wants the machine back (`LoopSettings.until`).
+What else holds trials back: too little disk or memory and failures in a row (`protein.sweep.trouble`), and the time at
+which the user wants the machine back (`LoopSettings.until`).
 """
 
+import dataclasses
 import shlex
 import threading
 import time
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
 
 from protein.engine.budget import limit_reached, why_nothing
 from protein.errors import ProteinError, TrialLost
 from protein.ports import Backend, Designer, Finished, Listener, Store, SweepStatus, TrialProgress
 from protein.run.devices import Slots
-from protein.run.job import trial_seed
+from protein.run.job import CAP_FRACTION, trial_seed
 from protein.space import Space
-from protein.sweep import costs, hooks
+from protein.sweep import hooks
 from protein.sweep.ending import Ending
 from protein.sweep.launching import Launcher
-from protein.sweep.loop_settings import LoopSettings as LoopSettings
-from protein.sweep.minimum_budget import require_a_complete_trial
-from protein.sweep.spending import left
+from protein.sweep.limits import (
+    cost_problem,
+    failed_by_cost,
+    next_budget,
+    require_a_complete_trial,
+    without_impossible_costs,
+)
+from protein.sweep.stop_conditions import Deadline, StopWhen
 from protein.sweep.trials import SweepTrials
-from protein.sweep.trouble import Failures, Preemptions, fatal, in_words
-from protein.sweep.until import Deadline
-from protein.sweep.watching import Watch
+from protein.sweep.trouble import Failures, Preemptions, Watch, fatal, in_words
 from protein.types import Budget, Request, SweepRecord, TrialEnd, TrialRecord
 
 POLL_SECONDS = 0.25
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LoopSettings:
+    """How a sweep is run here and now; none of it defines the sweep, so all may change when it is resumed."""
+
+    directory: Path  # artifacts: one folder a trial
+    workers: int = 1
+    slots: Slots | None = None  # the places where trials run; None: one for each worker, without cores of its own
+    max_cost_seconds: float | None = None  # stored as the sweep's budget once the loop has taken the sweep over
+    max_trial_seconds: float | None = None  # the cap on one trial's cost; None becomes a quarter of the budget
+    max_trials: int | None = None  # of the whole sweep, failed ones included
+    max_memory_bytes: int | None = None
+    speed: float | None = 1.0  # of this machine (`protein.run.speed`); None: trials run elsewhere
+    can_continue: bool = False  # finished trials may go on to more steps, where they left something to go on from
+    stop_when: StopWhen | None = None  # no trial is started once this holds; those that run may finish
+    until: datetime | None = None  # no trial starts that is not expected to end by then; those that run wait then
+    on_finish: str | None = None  # a line for the shell (`protein.sweep.hooks`), called when it has ended by itself
+    on_trouble: str | None = None  # the same, when something is wrong
+    store: str = ""  # as messages name it, without a password
+    watched: Sequence[Path] = ()  # where there must be room on the disk, beside `directory`
+
+    def __post_init__(self) -> None:
+        if self.max_trial_seconds is None and self.max_cost_seconds is not None:
+            object.__setattr__(self, "max_trial_seconds", CAP_FRACTION * self.max_cost_seconds)
 
 
 def run_sweep(
@@ -65,7 +97,7 @@ def run_sweep(
     Raises:
         UsageError: another live process runs this sweep; or the budget was too small for a single trial; or a disk is
             full; or a mistake in the function or the command makes every trial fail.
-        StoreUnavailable: the store refused a write for too long (`protein.sweep.store_calls`). What was stored stays.
+        StoreUnavailable: the store refused a write for too long (`protein.sweep.trials`). What was stored stays.
         TrialLost: this process slept past its lease, and another has taken its trials.
     """
     trials = SweepTrials(sweep, store, listener, stop)
@@ -112,7 +144,9 @@ class _Loop:
             max_memory_bytes=settings.max_memory_bytes,
             speed=settings.speed,
         )
-        self._ending = Ending(trials, self._launcher, designer, backend, settings, listener)
+        self._ending = Ending(
+            trials, self._launcher, designer, backend, listener, max_cost_seconds=settings.max_cost_seconds
+        )
         self._watch = Watch((settings.directory, *settings.watched))
         self._short = ""  # of disk or memory, in words
         self._failures, self._preemptions = Failures(), Preemptions()
@@ -268,21 +302,21 @@ class _Loop:
             self._follow_requests(fresh=True)
             if self._held_back() or self._is_over():
                 return
-            if self._take_up_next():
+            if self._resume_next():
                 continue
             if self._trials.waiting and (self._remaining_trials() == 0 or self._is_enough()):
                 self._exhausted = True  # what waits does not fit, and nothing new is wanted
             else:
                 self._exhausted = not self._start_next()
 
-    def _take_up_next(self) -> bool:
+    def _resume_next(self) -> bool:
         """Takes up a trial that waits. Returns False when none fits the budget and the time, or none waits."""
         for number in self._trials.waiting:
             trial = self._trials.records[number]
             expected = None if (cost := trial.predicted_cost_seconds) is None else cost.value
             if not self._deadline.allows(trial, expected, self._all_trials()):
                 continue
-            if (record := self._launcher.take_up(trial, self._budget(without=number), self._listener.log)) is not None:
+            if (record := self._launcher.resume(trial, self._budget(without=number), self._listener.log)) is not None:
                 if record.state.finished:
                     self._listener.finished(record, self.status())
                 else:
@@ -359,14 +393,21 @@ class _Loop:
 
     def _budget(self, *, without: int | None = None) -> Budget:
         """Returns what the next trial may cost, or the one that waits `without` whose own cost this is."""
-        limits, num_free = self._launcher.limits, max(self._num_free(), 0)
-        return left(self._trials.records, self._settings, limits, self._remaining_trials(), without, num_free)
+        return next_budget(
+            self._trials.records,
+            self._launcher.limits,
+            max_cost_seconds=self._settings.max_cost_seconds,
+            max_trial_seconds=self._settings.max_trial_seconds,
+            remaining_trials=self._remaining_trials(),
+            without=without,
+            num_free=max(self._num_free(), 0),
+        )
 
     def _on_progress(self, event: TrialProgress) -> None:
         if event.measurements:
             self._preemptions.end_row()
-        if (wrong := costs.problem(event)) is not None:
-            event = costs.without_garbage(event)
+        if (wrong := cost_problem(event)) is not None:
+            event = without_impossible_costs(event)
             self._ending.end(event.trial.number, TrialEnd.CRASHED, wrong)
         trial = self._trials.add(event)
         if self._stop.is_set():
@@ -378,8 +419,8 @@ class _Loop:
 
     def _on_finished(self, event: Finished) -> None:
         number = event.trial.number
-        if (wrong := costs.problem(event)) is not None:
-            event = costs.failed(event, wrong, self._trials.records[number].cost_seconds)
+        if (wrong := cost_problem(event)) is not None:
+            event = failed_by_cost(event, wrong, self._trials.records[number].cost_seconds)
         outcome = event.outcome
         self._preemptions.add(outcome, len(self._trials.running))
         if self._preemptions.too_many:

@@ -1,4 +1,4 @@
-"""What an interrupted trial left to go on from, and how often it was tried without getting further.
+"""What trials leave to go on from: interrupted ones, and finished ones that are trained for longer.
 
 A trial of our trainer leaves a checkpoint in its folder: at its end, when it is told to end, and from time to time
 before that. A program that a sweep runs as a command may leave files in the folder `checkpoint/`. Everything here is
@@ -7,6 +7,11 @@ read from the disk, without any process.
 A trial that left nothing begins again, as the same trial with the same seed; what it had spent is lost. So a sweep that
 was killed makes the suggestions that an undisturbed one would have made. A training function of the user's (see
 `protein.api.function_sweep`) cannot go on, so its interrupted trials end.
+
+**Finished trials.** One that can go on to more steps leaves behind what a longer run needs, an artifact of kind
+"continuable": the trainer's checkpoint, or the folder of a training function. It also tells how many of its seconds lie
+behind that state: all of them, or with the schedule `wsd` those before the step size fell. The store keeps both. A
+trial whose files were deleted since cannot be continued any more.
 """
 
 import contextlib
@@ -19,14 +24,20 @@ from typing import Any
 
 from protein import files
 from protein.run.job import runs_trainer
+from protein.space import Space
+from protein.space.parameters import Categorical
+from protein.trainer.kinds import kind_of
 from protein.trainer.language.config import SAMPLE_FILE
-from protein.types import TrialRecord
+from protein.types import CONTINUABLE, CONTINUABLE_SECONDS, SweepSpec, TrialRecord
 
 TRAINERS_FILE = "checkpoint.safetensors"  # as in `protein.trainer.machine.checkpoint`, which loads torch
 STABLE_FILE = "stable.safetensors"
 COMMANDS_FOLDER = "checkpoint"
 ATTEMPTS_FILE = "attempts.json"
 MAX_ATTEMPTS = 5  # to get beyond one place; then something ends the trial that would end it again
+SCHEDULES = ("constant", "wsd")  # of the step size; with others a run ends at its steps
+_SCHEDULE = "train.lr_schedule"
+_ENTROPY = "ent_coef_final"
 _MAX_HEADER_BYTES = 16 << 20
 
 
@@ -155,6 +166,65 @@ def attempt(directory: Path, steps: int) -> int:
     with contextlib.suppress(OSError):
         files.replace_file(file, json.dumps(kept).encode(), follow_link=False)
     return max(count, -(-without_step // 10))
+
+
+def continuable_state(trial: TrialRecord) -> Path | None:
+    """Returns the file or folder that a longer run of a finished trial goes on from; None where there is none."""
+    path = trial.artifact(CONTINUABLE)
+    try:
+        return None if path is None or not Path(path).exists() else Path(path)
+    except OSError:  # a name that no file can have
+        return None
+
+
+def resumable_seconds(trial: TrialRecord) -> float | None:
+    """Returns `protein.types.Observation.resumable_seconds` of a finished trial."""
+    own = trial.metrics.get(CONTINUABLE_SECONDS)
+    return None if own is None or continuable_state(trial) is None else trial.continued_seconds + own
+
+
+def only_within(trial: TrialRecord, directory: Path) -> TrialRecord:
+    """Returns a stored trial without what lies outside of the sweep's folder to go on from.
+
+    A path in a store from elsewhere may name any file or folder, and what a trial goes on from is read and copied.
+    """
+    kept = tuple(one for one in trial.artifacts if one.kind != CONTINUABLE or _is_within(one.path, directory))
+    return trial if len(kept) == len(trial.artifacts) else dataclasses.replace(trial, artifacts=kept)
+
+
+def why_never_continued(spec: SweepSpec) -> str | None:
+    """Returns why no trial of a sweep can ever be continued; None: trials can be."""
+    if spec.method != "protein":
+        return f"trials are never continued: method '{spec.method}' cannot"
+    if not runs_trainer(spec.config):
+        return None
+    space = Space.from_dict(spec.space)
+    steps = kind_of(spec.config).total_steps
+    if space.cost_parameter != steps:
+        return f"trials are never continued: {steps} is not searched as the cost parameter"
+    schedules = [spec.config["train"].get("lr_schedule")]
+    if _SCHEDULE in space.names:
+        parameter = space.parameter(_SCHEDULE)
+        schedules = list(parameter.choices) if isinstance(parameter, Categorical) else schedules
+    if not set(SCHEDULES).intersection(map(str, schedules)):
+        return (
+            f"trials are never continued: with {_SCHEDULE} = {schedules[0]} the step size has fallen when a run ends;"
+            f" {' or '.join(SCHEDULES)} allow it"
+        )
+    final = spec.config["train"].get(_ENTROPY, -1.0)
+    if f"train.{_ENTROPY}" in space.names or (isinstance(final, float | int) and final >= 0):
+        return (
+            f"trials are never continued: with train.{_ENTROPY} the entropy bonus depends on a run's length; -1 allows"
+            " it"
+        )
+    return None
+
+
+def _is_within(path: str, directory: Path) -> bool:
+    try:
+        return Path(path).resolve().is_relative_to(directory.resolve())
+    except (OSError, ValueError, RuntimeError):  # a name that no file can have; links that lead in circles
+        return False
 
 
 def _last_written(folder: Path) -> int:

@@ -1,7 +1,21 @@
 """The trials of a sweep as the store has them, and this process's lease on those that it runs.
 
-The store is the only memory. Every change is written there first and mirrored here. While the store is unavailable, a
-write is repeated (`protein.sweep.store_calls`).
+The store is the only memory. Every change is written there first and mirrored here.
+
+**An unavailable store.** A disk may be full for a while, or a server starts again. So a call is repeated for some
+minutes, and a long sweep is not lost. A server that dies between a commit and its answer leaves open whether the write
+is stored. So what is stored is looked at before a write is repeated.
+
+**Late reports.** A controller may be cut off, by its network or because it was stopped, for longer than its lease
+lasts. Then the same command on another machine takes its trials. When the first one is back, the store refuses whatever
+it has to say of them. What that was is kept in the trial's note, for a person who wonders.
+
+**Learning curves.** They are most of a store: of 10,000 trials with 100 points each, reading all took 13 s and 1.1 GB.
+The engine looks at few of them. The score model takes points from the curves of the most expensive trials
+(`protein.engine.history`), and the rule for early stopping compares a running trial with others
+(`protein.engine.stopping`), for which a sample is enough. So a sweep of at most `MAX_WHOLE` trials is read whole, and
+of a larger one the curves of the most expensive trials, and of others spread evenly over the scores. The rest have one
+point: how many steps they made.
 """
 
 import contextlib
@@ -9,17 +23,20 @@ import dataclasses
 import math
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
-from protein.errors import ProteinError, TrialLost
+import numpy as np
+
+from protein.engine.sample import MAX_WHOLE
+from protein.errors import ProteinError, StoreUnavailable, TrialLost
 from protein.ports import Finished, Listener, Store, TrialProgress
-from protein.run.lease import LEASE_SECONDS, RENEW_SECONDS, current_owner
-from protein.sweep import continuing, late_reports, resuming
-from protein.sweep.store_calls import StoreCalls
-from protein.sweep.taking_over import being_run, take_over
+from protein.run.lease import LEASE_SECONDS, RENEW_SECONDS, current_owner, dead_owners, living_owners
+from protein.sweep import resuming
+from protein.sweep.ownership import being_run, refuse_owners
 from protein.types import (
+    MAX_NOTE_LENGTH,
     Measurement,
     Observation,
     Outcome,
@@ -34,7 +51,15 @@ from protein.types import (
     TrialState,
 )
 
+T = TypeVar("T")
+
 WISHES_SECONDS = 1.0  # how often the store is asked whether a person has paused, stopped or excluded something
+STORE_PATIENCE_SECONDS = 600.0  # how long an unavailable store is tried again
+STORE_RETRY_SECONDS = 5.0
+PAUSE_SECONDS = 0.1  # between two looks at whether the sweep is to stop, while the store is waited for
+NUM_EXPENSIVE = 300  # the most expensive trials of a large sweep, whose curves are read ...
+NUM_SPREAD = 700  # ... and others, spread over the scores
+_PART = 200  # trials whose curves are read in one query
 
 
 class SweepTrials:
@@ -46,6 +71,7 @@ class SweepTrials:
         running: those that this process runs, by number.
         can_wait: whether interrupted trials of this sweep are taken up again.
         cancelled: numbers of trials whose end a person has asked for.
+        store_seconds: the wall clock that the store has taken, without waiting for it to be available.
     """
 
     def __init__(self, sweep: SweepRecord, store: Store, listener: Listener, stop: threading.Event) -> None:
@@ -53,19 +79,14 @@ class SweepTrials:
         self.records: dict[int, TrialRecord] = {}
         self.running: dict[int, Trial] = {}
         self.can_wait = resuming.can_wait(sweep.spec.config)
-        self._store, self._listener = store, listener
-        self._calls = StoreCalls(listener, stop)
+        self.cancelled: frozenset[int] = frozenset()
+        self.store_seconds = 0.0
+        self._store, self._listener, self._stop = store, listener, stop
         self._owner = current_owner()
         self._behind: dict[int, int] = {}  # steps of trials that were taken up here, before they were, by number
         self._renewed: dict[int, float] = {}  # when the lease was renewed, by number, on the monotonic clock
         self._observed: dict[int, Observation] = {}  # of the finished trials, by number
-        self.cancelled: frozenset[int] = frozenset()
         self._asked_at = -math.inf  # when the store was asked for wishes, on the monotonic clock
-
-    @property
-    def store_seconds(self) -> float:
-        """The wall clock that the store has taken, without waiting for it to be available."""
-        return self._calls.seconds
 
     def take_over(self, max_cost_seconds: float | None) -> None:
         """Reads what is stored, takes over what a dead process left running, and stores the new budget.
@@ -76,17 +97,30 @@ class SweepTrials:
         Raises:
             UsageError: another live process runs this sweep.
         """
-        self.records = take_over(self.sweep, self._store, self._calls, can_wait=self.can_wait, log=self._listener.log)
+        self.records = {trial.number: trial for trial in self._repeat(lambda: read_trials(self._store, self.sweep.id))}
+        ran = [number for number, trial in self.records.items() if trial.state is TrialState.RUNNING]
+        owners = [self.records[number].owner for number in ran]
+        # Before the leases are looked at: a clock that was set forward makes a living process's lease look ended.
+        refuse_owners(self.sweep, living_owners(owners))
+        dead, waiting = dead_owners(owners), ran if self.can_wait else []
+        self._repeat(lambda: self._store.interrupt_orphans(self.sweep.id, dead, waiting))
+        # Asked, and not the answer above: the first one may be lost, and the second names those of its own call alone.
+        self._reread(ran)
+        now = [self.records[number] for number in ran]
+        orphans = [one.number for one in now if one.state is TrialState.WAITING or one.end is TrialEnd.INTERRUPTED]
+        if orphans:
+            self._listener.log(resuming.interrupted(orphans, self.can_wait))
+        refuse_owners(self.sweep, [one.owner for one in self.records.values() if one.state is TrialState.RUNNING])
         self.set_ended("")
         if self.requested() is Request.STOP:  # it was meant for the process that ran the sweep before
             self.request(Request.RUN)
         if max_cost_seconds != self.sweep.max_cost_seconds:  # only now: no other process runs the sweep by it
-            self._calls.repeat(lambda: self._store.set_budget(self.sweep.id, max_cost_seconds))
+            self._repeat(lambda: self._store.set_budget(self.sweep.id, max_cost_seconds))
             self.sweep = dataclasses.replace(self.sweep, max_cost_seconds=max_cost_seconds)
 
     def forget_outside(self, directory: Path) -> None:
         """Lets trials go on only from what lies in a folder, that of the sweep's artifacts."""
-        self.records = {number: continuing.only_within(trial, directory) for number, trial in self.records.items()}
+        self.records = {number: resuming.only_within(trial, directory) for number, trial in self.records.items()}
 
     @property
     def waiting(self) -> list[int]:
@@ -96,7 +130,7 @@ class SweepTrials:
     def set_ended(self, ended: str) -> None:
         """Stores why the sweep's run has ended; "": it runs."""
         if ended != self.sweep.ended:
-            self._calls.repeat(lambda: self._store.set_ended(self.sweep.id, ended))
+            self._repeat(lambda: self._store.set_ended(self.sweep.id, ended))
             self.sweep = dataclasses.replace(self.sweep, ended=ended)
 
     def requested(self, *, fresh: bool = False) -> Request:
@@ -107,7 +141,7 @@ class SweepTrials:
         """
         if not fresh and time.monotonic() - self._asked_at < WISHES_SECONDS:
             return self.sweep.requested
-        wishes = self._calls.repeat(lambda: self._store.wishes(self.sweep.id))
+        wishes = self._repeat(lambda: self._store.wishes(self.sweep.id))
         self._asked_at = time.monotonic()
         self.cancelled = wishes.cancelled
         self._reread([number for number in self.waiting if number in wishes.cancelled])  # the store has ended these
@@ -125,7 +159,7 @@ class SweepTrials:
 
     def request(self, requested: Request) -> None:
         """Stores what is asked of the sweep from now on."""
-        self._calls.repeat(lambda: self._store.request(self.sweep.id, requested))
+        self._repeat(lambda: self._store.request(self.sweep.id, requested))
         self.sweep = dataclasses.replace(self.sweep, requested=requested)
 
     @property
@@ -161,7 +195,7 @@ class SweepTrials:
             return self._handle(stored) if stored is not None and ours and self._runs_here(stored) else start()
 
         try:
-            trial = self._calls.repeat(start, again)
+            trial = self._repeat(start, again)
         except TrialLost as error:
             self._lost(error)
         record = TrialRecord.begun(trial, suggestion, suggest_seconds=suggest_seconds, provenance=provenance)
@@ -169,24 +203,24 @@ class SweepTrials:
         self._renewed[number] = time.monotonic()
         return record
 
-    def take_up(self, number: int, place: resuming.Place) -> TrialRecord | None:
+    def resume(self, number: int, place: resuming.Place) -> TrialRecord | None:
         """Makes a waiting trial run again from a place. Returns None where somebody has cancelled it.
 
         Raises:
             TrialLost: another process runs it.
         """
 
-        def take_up() -> Trial:
+        def resume() -> Trial:
             return self._store.take_up_trial(
                 self.sweep.id, number, self._owner, LEASE_SECONDS, place.steps, place.seconds
             )
 
         def again() -> Trial:
             stored = self._stored(number)
-            return self._handle(stored) if stored is not None and self._runs_here(stored) else take_up()
+            return self._handle(stored) if stored is not None and self._runs_here(stored) else resume()
 
         try:
-            trial = self._calls.repeat(take_up, again)
+            trial = self._repeat(resume, again)
         except TrialLost as error:
             self._reread([number])
             if self.records[number].state is TrialState.RUNNING:
@@ -200,7 +234,7 @@ class SweepTrials:
 
     def _lost(self, error: TrialLost) -> NoReturn:
         """Raises `TrialLost`, with the process that runs the sweep where one does."""
-        owners = self._calls.repeat(lambda: self._store.live_trials(self.sweep.id)).values()
+        owners = self._repeat(lambda: self._store.live_trials(self.sweep.id)).values()
         if others := [owner for owner in owners if owner != self._owner]:
             raise TrialLost(being_run(self.sweep, others[0])) from error
         raise error
@@ -221,7 +255,7 @@ class SweepTrials:
                 release()
 
         with self._noting(event):
-            self._calls.repeat(release, again)
+            self._repeat(release, again)
         del self.running[number], self._renewed[number]
         self._reread([number])  # the store ends one whose end a person has asked for
         return self.records[number]
@@ -229,7 +263,7 @@ class SweepTrials:
     def _reread(self, numbers: Sequence[int]) -> None:
         """Takes over what the store knows of some trials that others may have changed."""
         if numbers:
-            found = self._calls.repeat(lambda: self._store.trials(self.sweep.id, numbers=numbers))
+            found = self._repeat(lambda: self._store.trials(self.sweep.id, numbers=numbers))
             self.records |= {trial.number: trial for trial in found}
 
     def add(self, event: TrialProgress) -> TrialRecord:
@@ -267,7 +301,7 @@ class SweepTrials:
                 finish()
 
         with self._noting(event):
-            self._calls.repeat(finish, again)
+            self._repeat(finish, again)
         del self.running[number], self._renewed[number]
         self.records[number] = self.records[number].ended(outcome, event.artifacts)
         return self.records[number]
@@ -307,7 +341,7 @@ class SweepTrials:
         observed = sorted(self._observed.items())
         if not can_continue:
             return [one for _, one in observed]
-        resumable = [continuing.resumable_seconds(self.records[number]) for number, _ in observed]
+        resumable = [resuming.resumable_seconds(self.records[number]) for number, _ in observed]
         return [
             one if seconds is None else dataclasses.replace(one, resumable_seconds=seconds)
             for (_, one), seconds in zip(observed, resumable, strict=True)
@@ -329,13 +363,13 @@ class SweepTrials:
             add(() if is_stored else event.measurements)  # without points it renews the lease
 
         with self._noting(event):
-            self._calls.repeat(lambda: add(event.measurements), again)
+            self._repeat(lambda: add(event.measurements), again)
         self._renewed[event.trial.number] = time.monotonic()
 
     def _renew_lease(self, trial: Trial) -> None:
         cost = self.records[trial.number].cost_seconds
         with self._noting(TrialProgress(trial=trial, measurements=())):
-            self._calls.repeat(lambda: self._store.renew_lease(trial, LEASE_SECONDS, cost))
+            self._repeat(lambda: self._store.renew_lease(trial, LEASE_SECONDS, cost))
         self._renewed[trial.number] = time.monotonic()
 
     @contextlib.contextmanager
@@ -344,8 +378,36 @@ class SweepTrials:
         try:
             yield
         except TrialLost:
-            self._listener.log(late_reports.keep(self._store, self.sweep.id, event, self._owner))
+            self._listener.log(note_late_report(self._store, self.sweep.id, event, self._owner))
             raise
+
+    def _repeat(self, call: Callable[[], T], again: Callable[[], T] | None = None) -> T:
+        """Calls the store, again and again while it is unavailable, for at most `STORE_PATIENCE_SECONDS`.
+
+        Args:
+            call: the first call, which may have been stored although its answer was lost.
+            again: what is called from the second time on, where `call` must not be stored twice; None: `call`.
+
+        Raises:
+            StoreUnavailable: for too long, or when the sweep is to stop.
+        """
+        began = time.monotonic()
+        while True:
+            tried = time.monotonic()
+            try:
+                result = call()
+            except StoreUnavailable as error:
+                if time.monotonic() - began > STORE_PATIENCE_SECONDS or self._stop.is_set():
+                    raise
+                self._listener.log(f"the store is unavailable, trying again in {STORE_RETRY_SECONDS:.0f} s: {error}")
+                until = time.monotonic() + STORE_RETRY_SECONDS
+                # Not by `stop.wait`: a signal's handler may set `stop`.
+                while time.monotonic() < until and not self._stop.is_set():
+                    time.sleep(min(PAUSE_SECONDS, STORE_RETRY_SECONDS))
+                call = again or call
+            else:
+                self.store_seconds += time.monotonic() - tried
+                return result
 
     def _stored(self, number: int) -> TrialRecord | None:
         """Returns a trial as the store has it now, with the last point of its curve at most."""
@@ -357,6 +419,74 @@ class SweepTrials:
 
     def _handle(self, stored: TrialRecord) -> Trial:
         return Trial(**{field.name: getattr(stored, field.name) for field in dataclasses.fields(Trial)})
+
+
+def read_trials(store: Store, sweep_id: int, *, most: int = MAX_WHOLE) -> list[TrialRecord]:
+    """Returns all trials of a sweep in their order, those of a large one with few curves; see the head of this file."""
+    known = store.summaries([sweep_id])[sweep_id]
+    if sum(known.ends.values()) <= most:
+        return store.trials(sweep_id)
+    trials = store.trials(sweep_id, curves=False)
+    chosen = sorted({*_with_curves(trials), *known.running})
+    whole: dict[int, TrialRecord] = {}
+    for first in range(0, len(chosen), _PART):
+        whole |= {trial.number: trial for trial in store.trials(sweep_id, numbers=chosen[first : first + _PART])}
+    for i, trial in enumerate(trials):  # in place: both forms of 100,000 trials would take twice the memory
+        trials[i] = whole.get(trial.number) or _with_last_point(trial)
+    return trials
+
+
+def note_late_report(store: Store, sweep_id: int, event: TrialProgress | Finished, owner: str) -> str:
+    """Adds a refused report to its trial's note, after what people have written there.
+
+    Args:
+        store: which refused it.
+        sweep_id: the sweep.
+        event: the report.
+        owner: the process that it came through.
+
+    Returns:
+        The line for people.
+    """
+    host, pid, _ = owner.rsplit(":", 2)
+    line = f"late report of process {pid} on {host}, refused: {_in_words(event)}"
+    number = event.trial.number
+    with contextlib.suppress(ProteinError):  # a note is not worth an error of its own
+        for trial in store.trials(sweep_id, curves=False, numbers=[number]):
+            note = f"{trial.note}\n{line}".strip()
+            if len(note) <= MAX_NOTE_LENGTH:
+                store.annotate(sweep_id, number, note=note)
+    return f"trial {number}: {line}"
+
+
+def _with_curves(trials: list[TrialRecord]) -> list[int]:
+    """Returns the numbers of the finished trials whose curves are read."""
+    scored = [trial for trial in trials if trial.state.finished and trial.score is not None and not trial.excluded]
+    expensive = sorted(scored, key=lambda trial: (-trial.run_seconds, trial.number))[:NUM_EXPENSIVE]
+    complete = [trial for trial in scored if trial.state is TrialState.COMPLETE]
+    complete.sort(key=lambda trial: (-(trial.score or 0.0), trial.number))
+    places = np.linspace(0, len(complete) - 1, min(NUM_SPREAD, len(complete))).round().astype(int)
+    return [trial.number for trial in (*expensive, *(complete[i] for i in places))]
+
+
+def _with_last_point(trial: TrialRecord) -> TrialRecord:
+    """Returns a trial whose curve is one point without a score; the engine asks how many steps it made."""
+    if not trial.steps:
+        return trial
+    point = Measurement(steps=trial.steps, elapsed_seconds=trial.cost_seconds, score=None)
+    return TrialRecord(**{**vars(trial), "curve": (point,)})  # `dataclasses.replace` takes three times as long
+
+
+def _in_words(event: TrialProgress | Finished) -> str:
+    if isinstance(event, Finished):
+        outcome = event.outcome
+        score = "" if outcome.score is None else f" with score {outcome.score:.6g}"
+        return f"it ended ({outcome.end.value}){score} after {outcome.steps:,} steps and {outcome.cost_seconds:.1f} s"
+    if not event.measurements:
+        return "it was still running"
+    last = event.measurements[-1]
+    score = "" if last.score is None else f" and score {last.score:.6g}"
+    return f"it was at step {last.steps:,} with {last.elapsed_seconds:.1f} s{score}"
 
 
 def _is_outcome(stored: TrialRecord, outcome: Outcome) -> bool:

@@ -1,4 +1,4 @@
-"""Failures and preemptions in a row: when they end a sweep, and what they have in common.
+"""What is wrong, and ends a sweep or holds its trials back: failures in a row, preemptions, a full disk or memory.
 
 After `MAX_FAILURES_IN_A_ROW` trials that failed one after the other, something is broken that other params will not
 mend, or the sweep searches where nothing works. So no other trial is started, and the sweep says what the failed trials
@@ -8,10 +8,18 @@ A preemption says nothing about a trial. But where trials lose their places one 
 a report, the places are broken. Otherwise the sweep would go on trying without end.
 
 One trial is enough where it shows that no trial can work: see `fatal`.
+
+While too little disk is free, no trial is started; the sweep goes on by itself when there is room again. While too
+little memory is free, the youngest trial is ended, and waits: otherwise the system would choose a process to kill, and
+it might choose the sweep. Memory is that of the machine. The limit of a container is not seen here.
 """
 
 import collections
+import time
 from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import psutil
 
 from protein.errors import ProteinError, UsageError
 from protein.ports import Finished
@@ -20,6 +28,9 @@ from protein.types import PREEMPTED, Outcome, ParamValue, SweepSpec, TrialEnd, T
 
 MAX_FAILURES_IN_A_ROW = 10
 MAX_PREEMPTIONS_IN_A_ROW = 10  # and at least two for each trial that has run beside others
+CHECK_SECONDS = 5.0
+MIN_FREE_DISK_BYTES = 512 << 20
+MIN_FREE_MEMORY_SHARE, MIN_FREE_MEMORY_BYTES = 0.03, 512 << 20  # the smaller of the two
 _MAX_SHARED = 3  # parameters that are named
 _MAX_REASON = 200  # characters
 
@@ -126,6 +137,34 @@ class Preemptions:
         return "; ".join([*parts, "look at the machines where trials run, or name others"])
 
 
+class Watch:
+    """The state of the machine, looked at every few seconds.
+
+    Attributes:
+        disk: what is wrong with the disk, in words; "" if nothing is.
+        memory: the same of the memory.
+    """
+
+    def __init__(self, places: Sequence[Path]) -> None:
+        """Looks at nothing yet.
+
+        Args:
+            places: files and folders on whose disks there must be room. They need not exist yet.
+        """
+        self._places = places
+        self._looked_at: float | None = None
+        self.disk = self.memory = ""
+
+    def look(self) -> bool:
+        """Looks at the machine if it is time. Returns whether it has looked."""
+        now = time.monotonic()
+        if self._looked_at is not None and now - self._looked_at < CHECK_SECONDS:
+            return False
+        self._looked_at = now
+        self.disk, self.memory = _disk(self._places, low=bool(self.disk)), _memory(low=bool(self.memory))
+        return True
+
+
 def shared_params(failed: Sequence[TrialRecord], good: Sequence[TrialRecord]) -> list[str]:
     """Returns in words which values of parameters all failed trials share and no successful one has.
 
@@ -154,3 +193,30 @@ def _beyond(name: str, bad: list[float], fine: list[float]) -> str | None:
     if max(bad) < min(fine):
         return f"all have {name} <= {max(bad):.4g}, successes at least {min(fine):.4g}"
     return None
+
+
+def _disk(places: Sequence[Path], *, low: bool) -> str:
+    floor = MIN_FREE_DISK_BYTES * (1.25 if low else 1.0)  # a little more, so that it does not go to and fro
+    for place in places:
+        there = next((path for path in (place.absolute(), *place.absolute().parents) if path.exists()), None)
+        if there is None:
+            continue
+        try:
+            free = psutil.disk_usage(str(there)).free
+        except OSError:
+            continue
+        if free < floor:
+            return f"{_mib(free)} are free on the disk of {place}, below the limit of {_mib(floor)}"
+    return ""
+
+
+def _memory(*, low: bool) -> str:
+    memory = psutil.virtual_memory()
+    floor = min(MIN_FREE_MEMORY_SHARE * memory.total, MIN_FREE_MEMORY_BYTES) * (2.0 if low else 1.0)
+    if memory.available >= floor:
+        return ""
+    return f"{_mib(memory.available)} of this machine's memory are free, below the limit of {_mib(floor)}"
+
+
+def _mib(size: float) -> str:
+    return f"{size / (1 << 20):,.0f} MiB"

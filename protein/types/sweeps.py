@@ -28,7 +28,7 @@ class SweepSpec:
 
     `space` is `Space.to_dict()`, `config` the nested run config whose values the space overrides, `direction` that of
     the scores as the user knows them. `warm_start` is a snapshot of the source sweeps
-    (`protein.sweep.source_snapshot`).
+    (`protein.engine.warm_start`).
     """
 
     name: str

@@ -9,7 +9,8 @@ from protein.types import Direction
 from protein.view import tables, text
 
 if TYPE_CHECKING:  # it loads the engine's models; a list of sweeps needs none
-    from protein.engine.outlook import Hindsight, Outlook, Rise
+    from protein.engine.outlook import Hindsight
+    from protein.engine.results import Outlook, Rise
 
 TITLE = "what more training is expected to change (80 % interval)"
 HINDSIGHT_TITLE = (

@@ -27,7 +27,7 @@ from protein.view import data, text
 from protein.view.text import MAX_CELL, MAX_TEXT, STEERING, cleaned
 
 if TYPE_CHECKING:
-    from protein.engine.recommend import Contender
+    from protein.engine.results import Contender
     from protein.envs_c import EnvSpec
 
 GAP = 2  # characters between columns

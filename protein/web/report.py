@@ -29,7 +29,7 @@ from protein.api.summary import summary
 from protein.api.trainer_sweep import PATHS
 from protein.errors import UsageError
 from protein.ports import Store
-from protein.sweep.alive import Life
+from protein.sweep.ownership import Life
 from protein.types import SweepRecord
 from protein.view import commands, data, text
 from protein.view.figures.front import NO_SCORE, front

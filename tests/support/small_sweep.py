@@ -20,7 +20,7 @@ from protein.space import Float, Space
 from protein.sweep import provenance
 from protein.sweep.loop import LoopSettings, run_sweep
 from protein.sweep.methods import make_designer
-from protein.sweep.stop_when import StopWhen
+from protein.sweep.stop_conditions import StopWhen
 from protein.types import (
     WAITED,
     Params,

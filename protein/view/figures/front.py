@@ -18,7 +18,7 @@ from protein.view.figures.style import EXPECTED_COLOR, FAILED_COLOR, MEASURED_CO
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from protein.engine.recommend import Contender  # which loads the models
+    from protein.engine.results import Contender
 
 NO_SCORE = "there is nothing to plot: no trial has a score yet; let the sweep run on"
 _INCHES = (9.0, 5.5)

@@ -19,7 +19,7 @@ from protein.direction import shown_score
 from protein.engine.gp import Array
 from protein.errors import UsageError
 from protein.run.job import runs_trainer
-from protein.sweep.alive import alive
+from protein.sweep.ownership import alive
 from protein.types import SweepRecord, TrialEnd, TrialState
 from protein.view import commands
 from protein.web import findings

@@ -11,7 +11,8 @@ from sample_trials import failed, running, trial
 from protein.analysis.dominated import best_within, spending
 from protein.analysis.expected_front import expected_front
 from protein.engine import pareto
-from protein.engine.recommend import Contender, best, contenders
+from protein.engine.recommend import contenders
+from protein.engine.results import Contender, best
 from protein.space import Float, Space
 from protein.types import Estimate, Observation, TrialRecord, TrialState
 

@@ -23,8 +23,7 @@ from protein.errors import StoreError, UsageError
 from protein.ports import Store
 from protein.run import lease
 from protein.storage.whole import StoredTrial
-from protein.sweep.alive import Alive, Life, alive
-from protein.sweep.taking_over import refuse_beside
+from protein.sweep.ownership import Alive, Life, alive, refuse_beside
 from protein.types import Machine, Request, TrialRecord, TrialState
 from protein.web.pages.sweeps import interrupted
 

@@ -11,12 +11,12 @@ from protein.api.outlook import sweep_outlook
 from protein.api.reading import Readable, readable, sampled
 from protein.api.recommended import recommendation
 from protein.columns import DOT_FIELDS, dots
-from protein.engine import pareto, recommend
+from protein.engine import pareto, recommend, results
 from protein.engine.gp import single_thread
 from protein.engine.sample import choose
 from protein.ports import Store
 from protein.space import Space
-from protein.sweep import taking_up
+from protein.sweep.trials import read_trials
 from protein.types import Observation, Params, SweepRecord, TrialRecord, TrialState
 from protein.view.scatter import scatter
 
@@ -39,7 +39,7 @@ def some(large: tuple[Store, SweepRecord, list[TrialRecord]]) -> Readable:
 
 
 @pytest.fixture(scope="module")
-def everything(large: tuple[Store, SweepRecord, list[TrialRecord]]) -> list[recommend.Contender]:
+def everything(large: tuple[Store, SweepRecord, list[TrialRecord]]) -> list[results.Contender]:
     """Every contender of the sweep, by the model that learns from all trials."""
     _, sweep, trials = large
     finished = [trial.observation() for trial in trials if trial.state.finished]
@@ -47,7 +47,7 @@ def everything(large: tuple[Store, SweepRecord, list[TrialRecord]]) -> list[reco
 
 
 def test_what_a_sample_recommends_is_as_good_as_what_all_trials_do(
-    large: tuple[Store, SweepRecord, list[TrialRecord]], some: Readable, everything: list[recommend.Contender]
+    large: tuple[Store, SweepRecord, list[TrialRecord]], some: Readable, everything: list[results.Contender]
 ) -> None:
     """By the model of all trials, the config that a sample recommends is expected to score as much, at every cost."""
     sweep = large[1]
@@ -59,10 +59,10 @@ def test_what_a_sample_recommends_is_as_good_as_what_all_trials_do(
     by_params = {tuple(c.params.items()): c for c in everything}
     spread = max(c.score.value for c in everything) - min(c.score.value for c in everything)
     for under in (*sorted(c.expected_cost_seconds for c in everything)[::200], float("inf")):
-        whole, part = recommend.best(everything, under), recommend.best(found, under)
+        whole, part = results.best(everything, under), results.best(found, under)
         assert whole is not None and part is not None
         assert by_params[tuple(part.params.items())].score.value >= whole.score.value - 0.02 * spread
-    knee, of_all = recommend.knee(found), recommend.knee(everything)
+    knee, of_all = results.knee(found), results.knee(everything)
     assert knee is not None and of_all is not None
     differences = []
     for contender in found:  # about the same model, and all runs of each config
@@ -86,10 +86,10 @@ def test_contenders_that_are_left_out_of_a_sample_answer_no_question(
     kept = recommend.contenders(space, finished, some.sample, model=model, start=start)
     assert len(kept) < 0.2 * len(whole)
 
-    def answers(found: list[recommend.Contender], under: float) -> list[recommend.Contender | None]:
+    def answers(found: list[results.Contender], under: float) -> list[results.Contender | None]:
         allowed = [one for one in found if one.expected_cost_seconds <= under]
-        named = [min(found, key=lambda one: one.expected_cost_seconds), recommend.best(found, under)]
-        named += [recommend.knee(found), next((one for one in found if dict(one.params) == start), None)]
+        named = [min(found, key=lambda one: one.expected_cost_seconds), results.best(found, under)]
+        named += [results.knee(found), next((one for one in found if dict(one.params) == start), None)]
         return [*named, max(allowed, key=lambda one: max(one.measured))]
 
     for under in (*sorted(one.expected_cost_seconds for one in whole)[::50], float("inf")):
@@ -182,10 +182,10 @@ def test_a_large_sweep_is_taken_up_with_the_curves_that_teach(
     large: tuple[Store, SweepRecord, list[TrialRecord]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, sweep, trials = large
-    assert taking_up.read(store, sweep.id, most=NUM_TRIALS) == trials
-    monkeypatch.setattr(taking_up, "NUM_EXPENSIVE", 20)
-    monkeypatch.setattr(taking_up, "NUM_SPREAD", 30)
-    taken = taking_up.read(store, sweep.id)
+    assert read_trials(store, sweep.id, most=NUM_TRIALS) == trials
+    monkeypatch.setattr("protein.sweep.trials.NUM_EXPENSIVE", 20)
+    monkeypatch.setattr("protein.sweep.trials.NUM_SPREAD", 30)
+    taken = read_trials(store, sweep.id)
     whole = [trial.number for trial, before in zip(taken, trials, strict=True) if trial.curve == before.curve]
     assert 30 <= len(whole) <= 60
     scored = [t for t in trials if t.state.finished and t.score is not None and not t.excluded]

@@ -7,7 +7,7 @@ from sample_trials import sweep_record, trial
 
 from protein.api.recommended import Choice, Recommendation, recommendation
 from protein.api.summary import relative_cost, summary
-from protein.engine.recommend import MODEL, Contender
+from protein.engine.results import MODEL, Contender
 from protein.errors import UsageError
 from protein.space import Categorical, Space
 from protein.types import Direction, Estimate

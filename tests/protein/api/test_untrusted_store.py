@@ -25,10 +25,12 @@ from protein.errors import UsageError
 from protein.names import folder_name, is_name
 from protein.run.copies import Copies
 from protein.storage import open_store, open_whole_store
-from protein.sweep import continuing
+from protein.sweep import resuming
 from protein.sweep.provenance import changes_since
 from protein.trackers.position import Position, file_name, locked
 from protein.types import (
+    CONTINUABLE,
+    CONTINUABLE_SECONDS,
     Artifact,
     Estimate,
     Outcome,
@@ -401,12 +403,12 @@ def test_trials_go_on_only_from_what_lies_in_the_sweeps_folder(world: World) -> 
     store.close()
     for path in (*hostile_paths(world), str(link / "0000" / "state.bin"), str(inside)):
         one = trial.ended(
-            Outcome(end=TrialEnd.COMPLETE, metrics={continuing.SECONDS: 1.0}),
-            (Artifact(kind=continuing.ARTIFACT, path=path),),
+            Outcome(end=TrialEnd.COMPLETE, metrics={CONTINUABLE_SECONDS: 1.0}),
+            (Artifact(kind=CONTINUABLE, path=path),),
         )
-        kept = continuing.only_within(one, world.runs / "s")
+        kept = resuming.only_within(one, world.runs / "s")
         assert bool(kept.artifacts) == (path == str(inside)), path
-        assert continuing.state(kept) == (inside if kept.artifacts else None)
+        assert resuming.continuable_state(kept) == (inside if kept.artifacts else None)
 
 
 def test_files_are_fetched_into_no_other_folder(world: World) -> None:

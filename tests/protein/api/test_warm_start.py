@@ -10,8 +10,14 @@ import pytest
 
 from protein import Categorical, Float, Integer, Report, Space, Sweep, SweepResult
 from protein.api import stores, warm_start
+from protein.engine.warm_start import (
+    described_sources,
+    num_usable_configs,
+    snapshot_of,
+    source_names,
+    source_observations,
+)
 from protein.errors import UsageError
-from protein.sweep import source_snapshot
 from protein.types import WAITED, WALL, SuggestionKind, SweepRecord
 
 SPACE = Space([Float("lr", 1e-4, 1.0, scale="log"), Integer("epochs", 1, 20, scale="log")], cost_parameter="epochs")
@@ -55,8 +61,8 @@ def stored(store: str, name: str) -> SweepRecord:
 
 def taken(store: str, name: str) -> list[tuple[str, int]]:
     snapshot = stored(store, name).spec.warm_start
-    counts = [len(trials) for trials in source_snapshot.observations(snapshot)]
-    return list(zip(source_snapshot.names(snapshot), counts, strict=True))
+    counts = [len(trials) for trials in source_observations(snapshot)]
+    return list(zip(source_names(snapshot), counts, strict=True))
 
 
 def test_several_sources_however_they_are_named(store: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -77,7 +83,7 @@ def test_all_takes_what_fits_those_of_the_same_function_first(store: str, monkey
     swept(store, "warm", warm_start="all", max_trials=4)
     assert taken(store, "warm") == [("many", 6), ("few", 3), ("strange", 7)]  # not itself, `single` and `other`
     monkeypatch.setattr(warm_start, "MAX_SOURCES", 2)
-    monkeypatch.setattr(source_snapshot, "MAX_TRIALS", 10)
+    monkeypatch.setattr("protein.api.warm_start.MAX_SNAPSHOT_TRIALS", 10)
     swept(store, "fewer", warm_start="all")
     assert taken(store, "fewer") == [("many", 5), ("warm", 4)]
 
@@ -90,7 +96,7 @@ def test_what_the_source_sweep_had_fixed_is_carried_over(store: str) -> None:
     wider = Space([rate, batch])
     both = {**start, "batch": 256}
     Sweep(wider, store=store, name="wider", max_trials=1, start=both, warm_start="fixed", quiet=True).run(train)
-    [trials] = source_snapshot.observations(stored(store, "wider").spec.warm_start)
+    [trials] = source_observations(stored(store, "wider").spec.warm_start)
     assert [one.params["batch"] for one in trials] == [64] * 3
 
 
@@ -122,12 +128,12 @@ def test_a_source_sweep_tells_its_costs_without_those_of_other_programs(store: s
         [trial] = opened.trials(stores.find(opened, "single").id)
     busy = dataclasses.replace(trial, timings={WALL: 10.0, WAITED: 7.5})
     for one, calm_share in ((trial, 1.0), (busy, 0.25)):
-        source = source_snapshot.of("single", [one], space=SPACE, fixed={})
-        ((found,),) = source_snapshot.observations(json.loads(json.dumps({"sources": [source]})))
+        source = snapshot_of("single", [one], space=SPACE, fixed={})
+        ((found,),) = source_observations(json.loads(json.dumps({"sources": [source]})))
         assert found.run_seconds == trial.run_seconds
         assert found.calm_seconds == pytest.approx(calm_share * trial.run_seconds)
         del source["trials"][0]["busy_share"]  # as earlier versions stored it
-        ((found,),) = source_snapshot.observations({"sources": [source]})
+        ((found,),) = source_observations({"sources": [source]})
         assert found.calm_seconds == trial.run_seconds
 
 
@@ -138,8 +144,8 @@ def test_a_source_sweep_tells_the_costs_of_whole_runs(store: str) -> None:
     first = dataclasses.replace(trial, cost_seconds=10.0, timings={WALL: 10.0, WAITED: 5.0})
     suggestion = dataclasses.replace(trial, number=1, continues=trial.number, continued_seconds=10.0)
     leg = dataclasses.replace(suggestion, cost_seconds=1.0, timings={WALL: 1.0, WAITED: 0.0})
-    source = source_snapshot.of("single", [first, leg], space=SPACE, fixed={})
-    ((one, other),) = source_snapshot.observations({"sources": [source]})
+    source = snapshot_of("single", [first, leg], space=SPACE, fixed={})
+    ((one, other),) = source_observations({"sources": [source]})
     assert (one.calm_seconds, other.run_seconds) == (5.0, 11.0)
     assert other.calm_seconds == pytest.approx(6.0)
 
@@ -152,7 +158,7 @@ def test_a_snapshot_of_one_source_as_earlier_versions_stored_it(store: str) -> N
         opened.create_sweep(dataclasses.replace(spec, name="old", warm_start=source), None)
     old, new = (swept(store, name, warm_start="many", max_trials=4) for name in ("old", "model"))
     assert [t.params for t in old.trials] == [t.params for t in new.trials]
-    assert source_snapshot.described(source) == "6 trials of sweep 'many'"
+    assert described_sources(source) == "6 trials of sweep 'many'"
     with pytest.raises(UsageError, match=r"exists with a warm start from 'many' .now 'few'."):
         swept(store, "old", warm_start="few")
 
@@ -188,4 +194,4 @@ def test_equal_choices_of_different_types_are_different_configs() -> None:
             for i, params in enumerate(({"x": 1, "y": 1}, {"x": True, "y": 1}, {"x": True, "y": 1.0}))
         ]
     }
-    assert source_snapshot.num_configs(source, space, None) == 2
+    assert num_usable_configs(source, space, None) == 2

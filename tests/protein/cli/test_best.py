@@ -12,8 +12,7 @@ from sample_trials import add_run, stored_layers, trial
 from protein.api.recommended import Choice, Recommendation, score_range
 from protein.cli.parse import parse
 from protein.config.resolve import load, make_space, start_params
-from protein.engine import contender
-from protein.engine.recommend import MODEL, Contender
+from protein.engine.results import MODEL, Contender
 from protein.trainer.config import RunConfig
 from protein.types import Direction, Estimate
 
@@ -119,7 +118,7 @@ def test_pareto_and_best_name_the_same_knee(filled: Path, run: Run) -> None:
 
 
 def test_a_front_without_a_knee_says_so(filled: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contender, "knee", lambda contenders: None)
+    monkeypatch.setattr("protein.engine.results.knee", lambda contenders: None)
     assert [answer["answer"] for answer in run.json("best --json")["answers"]] == ["best expected"]
     assert run.json("pareto --json")["knee"] is None
     for command in ("best", "pareto"):

@@ -463,12 +463,12 @@ def test_a_waiting_trial_that_a_rival_has_taken_up_ends_the_sweep_here(
         interrupted.setattr(CommandBackend, "poll", raises_interrupt)
         assert sweep() == 130
     capsys.readouterr()
-    take_up = SweepTrials.take_up
+    resume = SweepTrials.resume
 
     def beside_a_rival(self: SweepTrials, number: int, place: Place) -> TrialRecord | None:
         rival_starts_a_trial()
-        return take_up(self, number, place)
+        return resume(self, number, place)
 
-    monkeypatch.setattr(SweepTrials, "take_up", beside_a_rival)
+    monkeypatch.setattr(SweepTrials, "resume", beside_a_rival)
     assert sweep() == 2
     assert capsys.readouterr().err.startswith("error: sweep 'train' is being run by process ")

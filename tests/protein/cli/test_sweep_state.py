@@ -15,9 +15,8 @@ from protein import storage
 from protein.errors import UsageError
 from protein.ports import Store
 from protein.run.lease import current_owner
-from protein.sweep import alive as alive_module
-from protein.sweep.alive import Alive, Life, alive
-from protein.sweep.taking_over import refuse_beside
+from protein.sweep import ownership as alive_module
+from protein.sweep.ownership import Alive, Life, alive, refuse_beside
 from protein.types import Outcome, Request, Suggestion, SuggestionKind, SweepRecord, Trial, TrialEnd
 from protein.web.asking import ask, finished
 from protein.web.pages import sweep as sweep_page

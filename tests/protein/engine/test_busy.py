@@ -10,7 +10,8 @@ from protein.engine.budget import AffordableCost
 from protein.engine.cost_model import CostModel
 from protein.engine.gp import Array
 from protein.engine.history import History
-from protein.engine.recommend import best, contenders
+from protein.engine.recommend import contenders
+from protein.engine.results import best
 from protein.engine.settings import EngineSettings
 from protein.space import Float, Integer, Space
 from protein.sweep.methods import make_designer

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from protein.engine import gp
-from protein.engine.candidates import ladders, neighbours
+from protein.engine.candidates import ladders, middle, neighbours
 from protein.engine.history import MAX_ATTEMPTS, History
-from protein.engine.initial_design import middle
 from protein.engine.score_model import ScoreModel
 from protein.engine.search import format_seconds
 from protein.engine.settings import EngineSettings

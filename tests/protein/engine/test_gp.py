@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import approx_fprime
 
-from protein.engine import evidence, gp
+from protein.engine import gp
 from protein.engine.gp import Array, GaussianProcess, Prior, fit, single_thread, subset
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
@@ -79,7 +79,7 @@ def test_kernel_and_evidence_agree_with_gpytorch() -> None:
 
     x, y = data(15, 4)
     prior = Prior(log_lengthscale=(-0.3, 1e6), log_outputscale=(0.0, 1e6), log_noise=(-3.0, 1e6))  # as good as flat
-    objective = evidence.Objective(x, y, np.arange(4), 4, prior)
+    objective = gp.Objective(x, y, np.arange(4), 4, prior)
     theta = np.array([-0.5, 0.2, 0.0, -0.1, 0.3, -2.0])
     kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.MaternKernel(nu=2.5, ard_num_dims=4)).double()
     kernel.base_kernel.lengthscale = torch.tensor(np.exp(theta[:4]))
@@ -97,7 +97,7 @@ def test_the_gradient_is_exact(prior: Prior, columns: list[int], noise_rises: bo
     x, y = data(20, 4)
     num_groups = max(columns) + 1
     runs = np.arange(20) // 2
-    objective = evidence.Objective(x, y, np.array(columns), num_groups, prior, runs, noise_rises=noise_rises)
+    objective = gp.Objective(x, y, np.array(columns), num_groups, prior, runs, noise_rises=noise_rises)
     rng = np.random.default_rng(2)
     for _ in range(5):
         theta = objective.prior_mean + 0.5 * rng.standard_normal(len(objective.prior_mean))
@@ -108,7 +108,7 @@ def test_the_gradient_is_exact(prior: Prior, columns: list[int], noise_rises: bo
 def test_the_mode_is_no_worse_than_its_surroundings() -> None:
     x, y = data(25, 3)
     process = fit(x, y, range(3), PRIOR)
-    objective = evidence.Objective(x, y, np.arange(3), 3, PRIOR)
+    objective = gp.Objective(x, y, np.arange(3), 3, PRIOR)
     mode = np.log([*process.kernel.lengthscale, process.kernel.outputscale, process.noise])
     at_mode = objective(mode)[0]
     rng = np.random.default_rng(0)

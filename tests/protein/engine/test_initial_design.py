@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from protein.engine.initial_design import middle, other_choices
+from protein.engine.candidates import middle, other_choices
 from protein.space import Categorical, Float, Integer, Space
 from protein.space.parameters import Parameter, Scale
 

@@ -12,7 +12,8 @@ from protein.engine.front_model import FrontModel
 from protein.engine.gp import Array, conditioned
 from protein.engine.history import History
 from protein.engine.laws import CHECKED_TIMES, Laws, Plan, fit_laws
-from protein.engine.recommend import best, contenders
+from protein.engine.recommend import contenders
+from protein.engine.results import best
 from protein.errors import UsageError
 from protein.space import Categorical, Float, Integer, Parameter, Space
 from protein.types import Observation, Params, TrialState

@@ -6,9 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from protein.engine.evidence import Objective
-from protein.engine.gp import Array, Prior, conditioned, fit
-from protein.engine.mixture import fit_mixture
+from protein.engine.gp import Array, Objective, Prior, conditioned, fit, fit_mixture
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

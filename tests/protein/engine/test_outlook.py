@@ -11,11 +11,11 @@ from scipy.optimize import brentq
 from scipy.stats import expon, norm
 
 from protein.engine import outlook as module
-from protein.engine import rises
+from protein.engine import results
 from protein.engine.cost_model import CostModel
 from protein.engine.history import History
-from protein.engine.outlook import BEST, BEST_80, FRONT, FRONT_80, MIN_CONTENDERS, Outlook, hindsight, outlook
-from protein.engine.rises import BEST_ANY, FRONT_ANY
+from protein.engine.outlook import MIN_CONTENDERS, hindsight, outlook
+from protein.engine.results import BEST, BEST_80, BEST_ANY, FRONT, FRONT_80, FRONT_ANY, Outlook
 from protein.engine.score_model import ScoreModel
 from protein.engine.settings import EngineSettings
 from protein.space import Categorical, Float, Integer, Space
@@ -123,7 +123,7 @@ def test_the_rise_below_a_limit_is_that_of_its_distribution(factor: float, proba
     law = expon(scale=mean / probability)  # of the rises above 0
     assert law.isf(0.2 / probability) == pytest.approx(factor * mean, rel=2e-3), "the 80 % quantile"
     below = probability * (law.expect(lambda rise: rise, lb=0.0, ub=room) + room * law.sf(room))
-    assert rises._rise(mean, factor, probability, room).expected == pytest.approx(below, rel=1e-6)
+    assert results._rise(mean, factor, probability, room).expected == pytest.approx(below, rel=1e-6)
 
 
 def test_a_front_below_the_highest_score_can_still_rise() -> None:

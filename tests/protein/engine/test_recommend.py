@@ -8,7 +8,8 @@ import pytest
 
 from protein.engine import pareto
 from protein.engine.gp import Array
-from protein.engine.recommend import MODEL, Contender, best, contenders, knee, learn
+from protein.engine.recommend import contenders, learn
+from protein.engine.results import MODEL, Contender, best, knee
 from protein.engine.score_model import ScoreModel
 from protein.space import Float, Integer, Space
 from protein.types import Measurement, Observation, Params, TrialEnd, TrialState

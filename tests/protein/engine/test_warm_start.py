@@ -12,10 +12,9 @@ from sample_trials import trial
 from protein import Categorical, Float, Integer, Observation, Protein, Space
 from protein.engine.joint_fit import SourceTrials
 from protein.engine.score_model import ScoreModel
-from protein.engine.warm_start import carried_over
+from protein.engine.warm_start import MAX_SNAPSHOT_TRIALS, carried_over, snapshot_of, source_observations
 from protein.errors import UsageError
 from protein.sweep.methods import make_designer
-from protein.sweep.source_snapshot import MAX_TRIALS, observations, of
 from protein.types import Budget, Params, SuggestionKind, TrialEnd, TrialState
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
@@ -166,15 +165,16 @@ def test_a_misleading_source_sweep_is_outvoted() -> None:
 def test_a_snapshot_keeps_what_the_designer_reads() -> None:
     trials = [
         dataclasses.replace(trial(i, score=float(i), cost_seconds=1.0), params={"lr": 0.01 * (i + 1), "other": 1})
-        for i in range(MAX_TRIALS + 50)
+        for i in range(MAX_SNAPSHOT_TRIALS + 50)
     ]
-    taken = of("old", trials, space=SPACE, fixed={"opt": "adam", "steps": 70, "unknown": 3})
-    assert taken["sweep"] == "old" and len(taken["trials"]) == MAX_TRIALS
-    (found,) = observations({"asked": ["old"], "sources": [taken]})
-    assert observations(taken) == [found]  # as earlier versions stored it
-    assert {o.score for o in found} >= {float(i) for i in range(MAX_TRIALS // 2 + 50, MAX_TRIALS + 50)}  # the best half
+    taken = snapshot_of("old", trials, space=SPACE, fixed={"opt": "adam", "steps": 70, "unknown": 3})
+    assert taken["sweep"] == "old" and len(taken["trials"]) == MAX_SNAPSHOT_TRIALS
+    (found,) = source_observations({"asked": ["old"], "sources": [taken]})
+    assert source_observations(taken) == [found]  # as earlier versions stored it
+    best_half = range(MAX_SNAPSHOT_TRIALS // 2 + 50, MAX_SNAPSHOT_TRIALS + 50)
+    assert {o.score for o in found} >= set(map(float, best_half))
     assert found[0].params == {"lr": 0.01, "opt": "adam", "steps": 70}
-    assert observations({}) == []
+    assert source_observations({}) == []
 
 
 @pytest.mark.parametrize("trials", [[trained({**START, "lr": 0.9})], [trained({**START, "opt": "sgd"})]])

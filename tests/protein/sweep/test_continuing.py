@@ -16,7 +16,7 @@ from protein.ports import Finished, Job, SweepStatus
 from protein.run.job import max_seconds
 from protein.run.trainer import LocalBackend
 from protein.space import Categorical, Float, Integer, Space
-from protein.sweep import continuing
+from protein.sweep import resuming
 from protein.types import (
     CONTINUABLE,
     CONTINUABLE_SECONDS,
@@ -49,31 +49,31 @@ def spec(space: Space, *, method: str = "protein", **train: Any) -> SweepSpec:
 @pytest.mark.parametrize("schedule", ["constant", "wsd"])
 def test_a_schedule_that_can_go_on_lets_a_sweep_continue_trials(schedule: str) -> None:
     space = Space([STEPS, GAMMA], cost_parameter=STEPS.name)
-    assert continuing.why_never(spec(space, lr_schedule=schedule)) is None
-    assert continuing.why_never(spec(Space([GAMMA]))) is None, "a function says so itself"
+    assert resuming.why_never_continued(spec(space, lr_schedule=schedule)) is None
+    assert resuming.why_never_continued(spec(Space([GAMMA]))) is None, "a function says so itself"
 
 
 def test_one_such_choice_of_a_searched_schedule_is_enough() -> None:
     for choices, able in ((("cosine", "wsd"), True), (("cosine", "linear"), False)):
         space = Space([STEPS, Categorical("train.lr_schedule", choices)], cost_parameter=STEPS.name)
-        assert (continuing.why_never(spec(space, lr_schedule="cosine")) is None) is able
+        assert (resuming.why_never_continued(spec(space, lr_schedule="cosine")) is None) is able
 
 
 def test_a_sweep_that_cannot_says_why_and_what_would_help() -> None:
     space = Space([STEPS, GAMMA], cost_parameter=STEPS.name)
-    assert continuing.why_never(spec(space, lr_schedule="cosine")) == (
+    assert resuming.why_never_continued(spec(space, lr_schedule="cosine")) == (
         "trials are never continued: with train.lr_schedule = cosine the step size has fallen when a run ends; constant"
         " or wsd allow it"
     )
-    assert continuing.why_never(spec(Space([GAMMA]), lr_schedule="wsd")) == (
+    assert resuming.why_never_continued(spec(Space([GAMMA]), lr_schedule="wsd")) == (
         "trials are never continued: train.total_timesteps is not searched as the cost parameter"
     )
-    assert continuing.why_never(spec(space, method="random", lr_schedule="wsd")) == (
+    assert resuming.why_never_continued(spec(space, method="random", lr_schedule="wsd")) == (
         "trials are never continued: method 'random' cannot"
     )
     sweep = spec(space, lr_schedule="wsd")
     entropy = dataclasses.replace(sweep, config={"train": {**sweep.config["train"], "ent_coef_final": 0.0}})
-    assert continuing.why_never(entropy) == (
+    assert resuming.why_never_continued(entropy) == (
         "trials are never continued: with train.ent_coef_final the entropy bonus depends on a run's length; -1 allows"
         " it"
     )
@@ -84,11 +84,11 @@ def test_seconds_count_from_the_first_step_of_the_run(tmp_path: Path) -> None:
     kept = (Artifact(kind=CONTINUABLE, path=str(tmp_path / "state")),)
     bare = trial(3, 10.0, 1.0)
     whole = dataclasses.replace(bare, artifacts=kept, metrics={CONTINUABLE_SECONDS: 8.0}, continued_seconds=5.0)
-    assert continuing.resumable_seconds(whole) == 13.0
-    assert continuing.state(whole) == tmp_path / "state"
-    assert continuing.resumable_seconds(bare) is None
+    assert resuming.resumable_seconds(whole) == 13.0
+    assert resuming.continuable_state(whole) == tmp_path / "state"
+    assert resuming.resumable_seconds(bare) is None
     (tmp_path / "state").unlink()
-    assert continuing.resumable_seconds(whole) is None, "its checkpoint was deleted"
+    assert resuming.resumable_seconds(whole) is None, "its checkpoint was deleted"
 
 
 def test_the_trainer_goes_on_from_the_checkpoint_of_an_earlier_trial(tmp_path: Path) -> None:

@@ -291,7 +291,7 @@ def test_another_process_that_starts_a_trial_in_between_ends_the_sweep(tmp_path:
 
 
 def test_a_store_that_refuses_writes_for_a_while_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("protein.sweep.store_calls.STORE_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("protein.sweep.trials.STORE_RETRY_SECONDS", 0.05)
     database = tmp_path / "protein.db"
 
     monkeypatch.setattr("protein.storage.database.BUSY_SECONDS", 0.2)
@@ -320,7 +320,7 @@ def test_a_store_that_refuses_writes_for_a_while_costs_nothing(tmp_path: Path, m
     listener = LockForTwoWrites()
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + listener.waited_seconds, sleep=time.sleep)
     monkeypatch.setattr("protein.sweep.loop.time", clock)
-    monkeypatch.setattr("protein.sweep.store_calls.time", clock)
+    monkeypatch.setattr("protein.sweep.trials.time", clock)
     status = small_sweep.sweep(tmp_path, listener=listener, stop=NeverWaitedFor())
     assert len(listener.lines) == 2
     assert all("the store is unavailable" in line and "locked" in line for line in listener.lines)

@@ -9,7 +9,7 @@ import store_samples
 
 from protein.errors import StoreUnavailable, TrialLost
 from protein.ports import Finished, Store, TrialProgress
-from protein.sweep import resuming, store_calls
+from protein.sweep import resuming
 from protein.sweep.trials import SweepTrials
 from protein.types import (
     Artifact,
@@ -52,7 +52,7 @@ class LosesAnswers:
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_calls, "STORE_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("protein.sweep.trials.STORE_RETRY_SECONDS", 0.0)
 
 
 @pytest.fixture(params=["after the commit", "before the commit"])
@@ -137,7 +137,7 @@ def test_a_trial_whose_release_and_taking_up_were_not_answered_goes_on(
     assert stored(store, trials)[0].cost_seconds == 5.0
 
     place = resuming.Place(path=None, steps=4, seconds=2.0)
-    record = trials.take_up(0, place)
+    record = trials.resume(0, place)
     assert record is not None
     assert trials.running[0].id == record.id
     assert losing.lost == ["interrupt_orphans", *WRITES[:2], "release_trial", "take_up_trial"]

@@ -7,7 +7,7 @@ import pytest
 import small_sweep
 
 from protein.errors import UsageError
-from protein.sweep.minimum_budget import require_a_complete_trial
+from protein.sweep.limits import require_a_complete_trial
 from protein.types import Measurement, Provenance, SuggestionKind, SweepRecord, TrialEnd, TrialRecord
 
 

@@ -24,8 +24,8 @@ from protein.ports import Backend, Finished, SweepStatus, TrialProgress
 from protein.run.mirrored import MirroredBackend
 from protein.run.ray import RayBackend
 from protein.run.ray_messages import Needs
-from protein.sweep import late_reports
 from protein.sweep.loop import LoopSettings, run_sweep
+from protein.sweep.trials import note_late_report
 from protein.types import Budget, Measurement, Outcome, Trial, TrialEnd, TrialRecord, TrialState
 
 ASSETS = Path(__file__).parents[2] / "assets"
@@ -226,7 +226,7 @@ def test_a_late_report_follows_what_people_have_written(store_url: str, event: A
     report = (
         Finished(trial=trial, outcome=outcome) if event is Finished else TrialProgress(trial=trial, measurements=event)
     )
-    line = late_reports.keep(store, record.id, report, "a b:1:1.00")
+    line = note_late_report(store, record.id, report, "a b:1:1.00")
     assert line == f"trial 0: late report of process 1 on a b, refused: {words}"
     [kept] = store.trials(record.id)
     assert kept.note == f"mine\nlate report of process 1 on a b, refused: {words}"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from protein import Float, Integer, Report, Space, Sweep, storage
-from protein.sweep import pace
+from protein.sweep import ending
 from protein.types import Measurement, Observation, TrialEnd, TrialState
 
 SPACE = Space([Float("lr", 1e-4, 1.0, scale="log"), Integer("epochs", 1, 20, scale="log")], cost_parameter="epochs")
@@ -38,15 +38,15 @@ def complete(epochs: int, steps: int) -> Observation:
     ],
 )
 def test_a_run_costs_what_its_pace_says(points: list[tuple[int, float]], total: int, seconds: float) -> None:
-    assert pace.expected_seconds(curve(*points), total) == pytest.approx(seconds)
+    assert ending.expected_seconds(curve(*points), total) == pytest.approx(seconds)
 
 
 def test_complete_trials_tell_how_many_steps_another_one_makes() -> None:
     history = [complete(2, 200), complete(4, 400), complete(8, 800)]
-    assert pace.steps_by_others(SPACE, history, {"lr": 0.5, "epochs": 10}) == pytest.approx(1000)
-    assert pace.steps_by_others(SPACE, history[:2], {"lr": 0.5, "epochs": 10}) is None
+    assert ending.steps_by_others(SPACE, history, {"lr": 0.5, "epochs": 10}) == pytest.approx(1000)
+    assert ending.steps_by_others(SPACE, history[:2], {"lr": 0.5, "epochs": 10}) is None
     uneven = [*history, complete(2, 800), complete(2, 3000)]
-    assert pace.steps_by_others(SPACE, uneven, {"lr": 0.5, "epochs": 10}) is None
+    assert ending.steps_by_others(SPACE, uneven, {"lr": 0.5, "epochs": 10}) is None
 
 
 def slow_above(limit: float) -> Callable[[dict[str, Any], Report], float]:

@@ -155,7 +155,7 @@ def test_what_a_silent_trial_has_cost_is_stored_when_its_lease_is_renewed(
 
 def test_what_a_trial_does_again_after_an_interruption_costs_what_it_costs(tmp_path: Path, trials: SweepTrials) -> None:
     trials.release(Finished(trial=trials.running[0], outcome=Outcome(end=TrialEnd.INTERRUPTED)))
-    trials.take_up(0, resuming.Place(path=tmp_path, steps=5, seconds=None))
+    trials.resume(0, resuming.Place(path=tmp_path, steps=5, seconds=None))
     again = Measurement(steps=3, elapsed_seconds=40.0, score=1.0)
     trial = trials.add(TrialProgress(trial=trials.running[0], measurements=(again,)))
     assert (trial.curve, trial.cost_seconds) == ((), 40.0)

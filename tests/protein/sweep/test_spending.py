@@ -1,13 +1,13 @@
 """What is left of the budget for a trial that goes on, beside others that wait."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import store_samples
 
 from protein.storage import open_store
-from protein.sweep.loop_settings import LoopSettings
-from protein.sweep.spending import left
+from protein.sweep.limits import next_budget
 from protein.types import Measurement
 
 CAP = 25.0
@@ -24,9 +24,9 @@ def test_trials_that_wait_leave_the_rest_of_the_budget_to_the_first_of_them(tmp_
         store.release_trial(trial, "interrupted")
     records = {trial.number: trial for trial in store.trials(sweep.id)}
     store.close()
-    settings = LoopSettings(directory=tmp_path, workers=4, max_cost_seconds=100.0, max_trial_seconds=CAP)
-    goes_on = left(records, settings, {}, None, without=1)
+    whole: dict[str, Any] = {"max_cost_seconds": 100.0, "max_trial_seconds": CAP, "remaining_trials": None}
+    goes_on = next_budget(records, {}, **whole, without=1)
     assert goes_on.remaining_seconds == pytest.approx(100.0 - 8.0 - 3 * 5.0)
     assert goes_on.next_trial_seconds == CAP
-    new = left(records, settings, {}, None)
+    new = next_budget(records, {}, **whole)
     assert new.spent, "a new trial leaves them what they may cost"

@@ -11,9 +11,9 @@ import small_sweep
 
 from protein import Float, Integer, Space, Sweep, SweepResult
 from protein.cli import main
-from protein.engine.outlook import Outlook
+from protein.engine.results import Outlook
 from protein.errors import UsageError
-from protein.sweep.stop_when import StopWhen
+from protein.sweep.stop_conditions import StopWhen
 from protein.types import Observation, TrialEnd, TrialState
 
 SPACE = Space([Float("x", 0.0, 1.0), Integer("epochs", 1, 20, scale="log")], cost_parameter="epochs")
@@ -120,7 +120,7 @@ def test_it_is_asked_once_after_each_finished_trial_and_running_trials_may_finis
         asked.append(len(history))
         return Outlook(best_per_second=0.0 if len(history) >= 4 else 1.0, front_per_second=0.0, spent_seconds=1.0)
 
-    monkeypatch.setattr("protein.sweep.stop_when.outlook", outlook)
+    monkeypatch.setattr("protein.sweep.stop_conditions.outlook", outlook)
     status = small_sweep.sweep(
         tmp_path,
         budget_seconds=60.0,
@@ -138,7 +138,7 @@ def test_models_that_fail_let_the_sweep_go_on(monkeypatch: pytest.MonkeyPatch) -
     def outlook(space: Space, history: Sequence[Observation], highest: float) -> Outlook:
         raise ArithmeticError("the outlook is not finite")
 
-    monkeypatch.setattr("protein.sweep.stop_when.outlook", outlook)
+    monkeypatch.setattr("protein.sweep.stop_conditions.outlook", outlook)
     assert StopWhen(gain=1.0, seconds=60.0).reason(SPACE, []) is None
 
 

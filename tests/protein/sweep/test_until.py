@@ -12,7 +12,7 @@ from sweep_control import AtPoint, found
 from protein.engine.designer import RandomDesigner
 from protein.errors import UsageError
 from protein.ports import Store, SweepStatus
-from protein.sweep import until
+from protein.sweep.stop_conditions import expected_seconds, longest_cost, parse_moment
 from protein.types import Budget, Estimate, Suggestion, TrialEnd, TrialState
 
 NOW = datetime(2026, 11, 22, 18, 30, tzinfo=timezone(timedelta(hours=1))).astimezone()
@@ -28,11 +28,11 @@ NOW = datetime(2026, 11, 22, 18, 30, tzinfo=timezone(timedelta(hours=1))).astime
     ],
 )
 def test_a_time_is_the_next_one_of_the_clock_and_a_date_is_itself(given: str, expected: datetime) -> None:
-    assert until.parse(given, "--until", NOW) == expected
+    assert parse_moment(given, "--until", NOW) == expected
 
 
 def test_the_present_minute_is_tomorrows() -> None:
-    moment = until.parse(f"{NOW:%H:%M}", "--until", NOW)
+    moment = parse_moment(f"{NOW:%H:%M}", "--until", NOW)
     assert timedelta(hours=22) < moment - NOW <= timedelta(hours=26)
 
 
@@ -45,12 +45,12 @@ def test_the_present_minute_is_tomorrows() -> None:
 )
 def test_what_is_no_time_is_one_line(given: str) -> None:
     with pytest.raises(UsageError, match=r"--until .* is no time; use a time as in 08:00"):
-        until.parse(given, "--until", NOW)
+        parse_moment(given, "--until", NOW)
 
 
 def test_a_date_that_has_passed_is_one_line() -> None:
     with pytest.raises(UsageError, match=r"--until 2026-11-21T08:00 has passed: now it is"):
-        until.parse("2026-11-21T08:00", "--until", NOW)
+        parse_moment("2026-11-21T08:00", "--until", NOW)
 
 
 class ExpectAnHour(RandomDesigner):
@@ -90,7 +90,7 @@ def test_a_trial_that_fits_the_time_is_chosen(tmp_path: Path) -> None:
     assert limits[3] is None, "asked whether it is the time that nothing fits"
     assert len(status.trials) == 2
     assert status.ended == f"no further trial is expected to end by {end.astimezone():%H:%M}, as --until says"
-    assert until.longest_cost(60.0, list(status.trials), speed=0.5) <= 30.0
+    assert longest_cost(60.0, list(status.trials), speed=0.5) <= 30.0
 
 
 def test_the_time_is_no_reason_where_nothing_would_be_tried_with_more_of_it(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_the_time_is_no_reason_where_nothing_would_be_tried_with_more_of_it(tmp_
 
 
 def test_a_machine_of_half_the_speed_needs_twice_the_time() -> None:
-    assert until.expected_seconds(None, 3600.0, [], speed=0.5) == 7200.0
+    assert expected_seconds(None, 3600.0, [], speed=0.5) == 7200.0
 
 
 def test_at_the_time_what_runs_is_stopped_and_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +116,7 @@ def test_at_the_time_what_runs_is_stopped_and_waits(tmp_path: Path, monkeypatch:
         def now(zone: Any = None) -> datetime:
             return clock[0]
 
-    monkeypatch.setattr("protein.sweep.until.datetime", Clock)
+    monkeypatch.setattr("protein.sweep.stop_conditions.datetime", Clock)
     end = clock[0] + timedelta(hours=1)
 
     def set_clock(store: Store, status: SweepStatus) -> None:

@@ -12,7 +12,7 @@ from sweep_control import found, teller, told
 from protein import Protein
 from protein.errors import UsageError
 from protein.ports import SweepStatus
-from protein.sweep import watching
+from protein.sweep import trouble
 from protein.types import TrialEnd, TrialState
 
 
@@ -33,7 +33,7 @@ Memory = collections.namedtuple("Memory", "total available")
 
 
 def test_too_little_disk_holds_trials_back_until_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(trouble, "CHECK_SECONDS", 0.0)
     free = [100 << 20]
     monkeypatch.setattr(psutil, "disk_usage", lambda path: Usage(free[0]))
 
@@ -68,7 +68,7 @@ def test_a_stop_ends_a_sweep_that_waits_for_room(tmp_path: Path, monkeypatch: py
 
 
 def test_too_little_memory_ends_the_youngest_trial_which_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(trouble, "CHECK_SECONDS", 0.0)
     available = [8 << 30]
     monkeypatch.setattr(psutil, "virtual_memory", lambda: Memory(16 << 30, available[0]))
     for number in (0, 1):
@@ -95,6 +95,6 @@ def test_too_little_memory_ends_the_youngest_trial_which_waits(tmp_path: Path, m
 
 
 def test_the_disk_of_a_folder_that_does_not_exist_yet_is_that_of_its_parent(tmp_path: Path) -> None:
-    watch = watching.Watch([tmp_path / "a" / "b"])
+    watch = trouble.Watch([tmp_path / "a" / "b"])
     assert watch.look() and not watch.look()
     assert watch.disk == ""

@@ -18,7 +18,7 @@ from sample_trials import curve, failed, fill_store, many, running, store_url, s
 from protein import plots
 from protein.analysis.importance import Importance
 from protein.direction import shown_contender
-from protein.engine.recommend import Contender
+from protein.engine.results import Contender
 from protein.errors import UsageError
 from protein.space import Categorical, Float, Integer, Space
 from protein.types import Direction, Estimate, Params, SweepRecord, TrialRecord, TrialState

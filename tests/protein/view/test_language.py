@@ -21,7 +21,7 @@ from protein.config.resolve import load, make_space
 from protein.errors import UsageError
 from protein.run.job import total_steps, trial_config
 from protein.storage import open_store
-from protein.sweep import continuing
+from protein.sweep import resuming
 from protein.trainer.events import Measurement as MeasurementEvent
 from protein.trainer.events import Result, RunResult, Start
 from protein.trainer.kinds import LANGUAGE
@@ -193,11 +193,11 @@ def test_a_sweep_knows_when_its_trials_end_and_go_on() -> None:
     assert config["train"]["schedule_end"] == "tokens", "a trial does not depend on the machine's speed"
     assert total_steps(config) == 123_456
     assert (config["train"]["seed"], config["train"]["threads"], config["train"]["max_seconds"]) == (7, 2, 30.0)
-    assert continuing.why_never(spec()) is None
+    assert resuming.why_never_continued(spec()) is None
     assert "with train.lr_schedule = cosine the step size has fallen" in str(
-        continuing.why_never(spec({"train.lr_schedule": "cosine"}))
+        resuming.why_never_continued(spec({"train.lr_schedule": "cosine"}))
     )
-    assert continuing.why_never(spec({"train.total_tokens": 5_000})) == (
+    assert resuming.why_never_continued(spec({"train.total_tokens": 5_000})) == (
         "trials are never continued: train.total_tokens is not searched as the cost parameter"
     )
 

@@ -5,7 +5,8 @@ import io
 
 from rich.console import Console
 
-from protein.engine.outlook import BEST_80, FRONT_80, Hindsight, Outlook, Rise
+from protein.engine.outlook import Hindsight
+from protein.engine.results import BEST_80, FRONT_80, Outlook, Rise
 from protein.types import Direction
 from protein.view import outlook as views
 

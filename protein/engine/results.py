@@ -1,6 +1,10 @@
-"""By how much scores are expected to rise with more budget: the answer of `protein.engine.outlook`, without its models.
+"""What the engine answers, as plain data: the configs that could be recommended, and what more budget should buy.
 
-The expected rise grows in proportion to the budget; see there for the rates, the notation and the factors.
+The models that give these answers are elsewhere (`protein.engine.recommend`, `protein.engine.outlook`). So a command
+that shows answers which are known already need not load them (`protein.api.answers`).
+
+The expected rise of the score grows in proportion to the budget; `protein.engine.outlook` has the rates, the notation
+and the factors.
 
 A highest possible score leaves the best score some room to rise. To know what is expected then, the rise needs a
 distribution: it is 0 with some probability, and else exponential. The mean and the 80 % quantile determine both. With
@@ -13,9 +17,14 @@ which is below p times the room, however large m is.
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
+from protein.engine import pareto
+from protein.types import Estimate, Params
+
+MODEL = "score model"
 BEST, BEST_80 = 0.8, 1.6
 FRONT, FRONT_80 = 0.9, 1.83
 BEST_ANY, FRONT_ANY = 0.350, 0.610  # probability of any rise: ln(p / 0.2) / p is `BEST_80` and `FRONT_80`
@@ -67,6 +76,59 @@ class Outlook:
         wanted = np.maximum([share * self.spent_seconds for share in _HORIZONS], rounds[0])
         nearest = np.argmin(np.abs(np.log(rounds[None, :] / wanted[:, None])), axis=1)
         return tuple(rounds[sorted(set(nearest.tolist()))].tolist())
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Contender:
+    """A config that could be recommended to the user."""
+
+    params: Params
+    score: Estimate  # the posterior of its true score
+    expected_cost_seconds: float  # mean of what its runs cost, each from its first step, without other programs
+    trials: tuple[int, ...]  # positions of its complete runs among the observations, oldest first
+    measured: tuple[float, ...]  # their scores
+    basis: str  # where `score` comes from: `MODEL`, with what went wrong in it, or "mean of its own runs, ..."
+
+    @property
+    def runs(self) -> int:
+        """How often it was trained to its end."""
+        return len(self.trials)
+
+
+def best(contenders: Sequence[Contender], under_seconds: float = math.inf) -> Contender | None:
+    """Returns the best expected contender among those expected to cost at most `under_seconds`, if any.
+
+    Of contenders with the same expected score, the cheapest is taken.
+    """
+    affordable = [contender for contender in contenders if contender.expected_cost_seconds <= under_seconds]
+    return max(affordable, key=lambda c: (c.score.value, -c.expected_cost_seconds), default=None)
+
+
+def spoken_of(values: Sequence[float], costs: Sequence[float], measured: Sequence[float]) -> set[int]:
+    """Returns which of n contenders some question about a recommendation names, whatever its limit of cost.
+
+    These are for every limit the best expected and the best measured one, the cheapest one, and the knee.
+
+    Args:
+        values: `n`, expected scores.
+        costs: `n`, expected costs in seconds.
+        measured: `n`, the highest measured score of each.
+    """
+    kept: set[int] = set()
+    rising: tuple[list[float], list[float]] = ([], [])
+    for i in sorted(range(len(costs)), key=lambda i: (costs[i], i)):
+        for best, value in zip(rising, (values[i], measured[i]), strict=True):
+            if not best or value >= best[-1]:  # equal ones, too: which of them is named depends on the question
+                best.append(value)
+                kept.add(i)
+    position = pareto.knee_index(values, costs)
+    return kept if position is None else kept | {position}
+
+
+def knee(contenders: Sequence[Contender]) -> Contender | None:
+    """Returns the knee of the front of expected scores and costs; None where it has none (`pareto.knee_index`)."""
+    position = pareto.knee_index([c.score.value for c in contenders], [c.expected_cost_seconds for c in contenders])
+    return None if position is None else contenders[position]
 
 
 def _rise(mean: float, factor: float, probability: float, room: float) -> Rise:

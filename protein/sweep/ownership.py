@@ -1,15 +1,18 @@
-"""Whether a process runs a sweep, as far as the store and this machine tell.
+"""Which process runs a sweep, as far as the store and this machine tell; a second one is refused.
 
-A sweep that ends in order stores why. One that was killed stores nothing, so its trials are asked: their owners are
-processes (`protein.run.lease`). Whether a process of another machine lives is known only while it holds a lease.
+Two processes that run one sweep would give the same trials twice. A sweep that ends in order stores why. One that was
+killed stores nothing, so its trials are asked: their owners are processes (`protein.run.lease`). Whether a process of
+another machine lives is known only while it holds a lease.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from enum import StrEnum
 
 from protein.columns import SweepSummary
+from protein.errors import UsageError
 from protein.ports import Store
-from protein.run.lease import current_owner, dead_owners, is_local
+from protein.run.lease import LEASE_SECONDS, current_owner, dead_owners, is_local
 from protein.types import IMPORTED, SweepRecord
 
 
@@ -78,6 +81,30 @@ def resting_owner(store: Store, sweep: SweepRecord) -> str:
         return ""
     owners = _last_owner(store, sweep, known)
     return owners[0] if owners and owners[0] != current_owner() and _lives(owners[0]) else ""
+
+
+def refuse_beside(store: Store, sweep: SweepRecord) -> None:
+    """Raises `UsageError` where another process runs a sweep: one that runs a trial, is between two, or is paused."""
+    owners = store.live_trials(sweep.id).values()
+    gone = dead_owners(owners)
+    found = [owner for owner in owners if owner not in gone and owner != current_owner()]
+    refuse_owners(sweep, found or [owner for owner in [resting_owner(store, sweep)] if owner])
+
+
+def being_run(sweep: SweepRecord, owner: str) -> str:
+    """Returns in words which process runs a sweep, and what to do about that."""
+    host, pid, _ = owner.rsplit(":", 2)
+    gone = "" if is_local(owner) else f"; if it is gone, try again in {LEASE_SECONDS:.0f} seconds"
+    return (
+        f"sweep '{sweep.spec.name}' is being run by process {pid} on {host}: wait for it, or end it with"
+        f" protein stop {sweep.spec.name}{gone}"
+    )
+
+
+def refuse_owners(sweep: SweepRecord, owners: Sequence[str]) -> None:
+    """Raises `UsageError` where one of these processes runs a sweep."""
+    if owners:
+        raise UsageError(being_run(sweep, owners[0]))
 
 
 def _last_owner(store: Store, sweep: SweepRecord, known: SweepSummary) -> list[str]:

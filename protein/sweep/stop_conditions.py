@@ -1,0 +1,205 @@
+"""The user's conditions that end a sweep before its budget is spent: `gain < 0.5 per hour`, and a time of the clock.
+
+**The gain.** The condition holds when the best score is expected to rise by less than that over further training (see
+`protein.engine.outlook`). It is asked after finished trials, from the stored trials alone. So a sweep that is resumed
+with the same condition, where that still holds, ends before it starts a trial. Without the condition, or with a lower
+gain, it goes on.
+
+**The time.** All trials are to have ended by then. So no trial starts that is not expected to end before it.
+"""
+
+import dataclasses
+import math
+import re
+import statistics
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+
+from protein.engine.outlook import outlook
+from protein.engine.pareto import MIN_COST_SECONDS
+from protein.engine.results import Outlook
+from protein.errors import UsageError
+from protein.space import Space
+from protein.types import Budget, Observation, TrialRecord, TrialState
+from protein.units import format_duration, parse_duration
+
+_CONDITION = re.compile(r"gain\s*<\s*(?P<gain>\S+)\s+per\s+(?P<span>\S+)", re.IGNORECASE)
+_SPANS = {"second": "1s", "minute": "1m", "hour": "1h", "day": "1d"}
+_FORM = "write it like 'gain < 0.5 per hour' or 'gain < 2 per 10m'"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StopWhen:
+    """Ends a sweep when the best score is expected to rise by less than `gain` (score units) in `seconds`."""
+
+    gain: float
+    seconds: float
+    highest: float = math.inf  # possible score, as it is stored
+
+    def __str__(self) -> str:
+        return f"gain < {self.gain:g} per {format_duration(self.seconds)}"
+
+    @classmethod
+    def parse(cls, text: object, what: str, *, method: str, highest: float = math.inf) -> "StopWhen":
+        """Reads a condition such as `gain < 0.5 per hour`.
+
+        Args:
+            text: the condition; a duration may stand in place of second, minute, hour and day.
+            what: the flag or keyword that it was given to, to begin an error with.
+            method: of the sweep; the outlook is that of method "protein".
+            highest: the highest possible score; infinite where it is not known.
+
+        Raises:
+            UsageError: it cannot be read, its gain is not above 0, or the sweep has another method.
+        """
+        if method != "protein":
+            raise UsageError(f"{what} needs method 'protein', and the method is '{method}'; drop one of the two")
+        match = _CONDITION.fullmatch(text.strip()) if isinstance(text, str) else None
+        if match is None:
+            raise UsageError(f"{what} '{text}' is not a condition; {_FORM}")
+        try:
+            gain = float(match["gain"])
+        except ValueError as error:
+            raise UsageError(f"{what} '{text}': the gain '{match['gain']}' is not a number; {_FORM}") from error
+        if not (math.isfinite(gain) and gain > 0):
+            raise UsageError(f"{what} '{text}': the gain {match['gain']} must be above 0 and finite; {_FORM}")
+        span = match["span"].lower()
+        seconds = parse_duration(_SPANS.get(span, span), f"{what} '{text}': the time")
+        return cls(gain=gain, seconds=seconds, highest=highest)
+
+    def holds(self, found: Outlook) -> bool:
+        """Whether less than `gain` is expected."""
+        return found.best(self.seconds).expected < self.gain
+
+    def reason(self, space: Space, history: Sequence[Observation]) -> str | None:
+        """Returns why the sweep should end now, or None where it should go on, or too little is known.
+
+        Args:
+            space: what is searched.
+            history: the finished trials; scores are to be maximised.
+        """
+        try:
+            found = outlook(space, history, self.highest)
+        except (ValueError, ArithmeticError, np.linalg.LinAlgError):  # the search goes on without models, too
+            return None
+        if found is None or not self.holds(found):
+            return None
+        scores = {one.score for one in history if one.state is TrialState.COMPLETE and not one.excluded}
+        if len(scores) == 1 and self.highest not in scores:  # as of a task whose short runs earn nothing
+            return None
+        expected = found.best(self.seconds).expected
+        return (
+            f"the expected gain of {expected:.2g} per {format_duration(self.seconds)} is below {self.gain:g};"
+            " resume without this condition, or with a lower gain, to go on"
+        )
+
+
+def parse_moment(text: str, flag: str, now: datetime) -> datetime:
+    """Returns a moment: the next time that a clock here shows `text` ("08:00"), or a date with a time.
+
+    Args:
+        text: "08:00" or "08:00:30", or ISO 8601 as "2026-11-23T08:00", local time without an offset.
+        flag: for the message.
+        now: the present, with a time zone: that of this machine.
+
+    Raises:
+        UsageError: it is no such text, or lies in the past.
+    """
+    forms = "use a time as in 08:00, or a date and a time as in 2026-11-23T08:00"
+    words = text.strip()
+    try:
+        if ":" in words and "-" not in words and "T" not in words.upper():
+            clock = datetime.strptime(words, "%H:%M:%S" if words.count(":") == 2 else "%H:%M")
+            moment = now.replace(hour=clock.hour, minute=clock.minute, second=clock.second, microsecond=0, fold=0)
+            if moment <= now:
+                moment = (moment + timedelta(days=1)).replace(fold=0)
+            return moment.replace(tzinfo=None).astimezone()  # tomorrow's offset may be another one
+        moment = datetime.fromisoformat(words)
+        if ":" not in words:
+            raise ValueError
+        moment = moment.astimezone()  # not every time zone has the first and the last day of all years
+    except (ValueError, OverflowError):
+        raise UsageError(f"{flag} {text!r:.80} is no time; {forms}") from None
+    if moment <= now:
+        raise UsageError(f"{flag} {text} has passed: now it is {now:%Y-%m-%dT%H:%M}; {forms}")
+    return moment
+
+
+class Deadline:
+    """The moment by which all trials of a sweep are to have ended, and why it holds trials back.
+
+    Args:
+        moment: None: there is none, and nothing is held back.
+        speed: of the machine.
+    """
+
+    def __init__(self, moment: datetime | None, speed: float) -> None:
+        self._moment = moment
+        self._speed = speed
+        self.reason: str | None = None  # why no trial starts, in words; None: the time does not hold any back
+
+    def has_passed(self) -> bool:
+        if self._moment is None or datetime.now(UTC) < self._moment:
+            return False
+        self.reason = f"it is {self._moment.astimezone():%H:%M}, as --until says"
+        return True
+
+    def allows(self, trial: TrialRecord | None, predicted_seconds: float | None, trials: Sequence[TrialRecord]) -> bool:
+        """Returns whether a trial is expected to end in time. Its arguments are those of `expected_seconds`."""
+        if self._moment is None:
+            return True
+        if self._seconds_left(self._moment) >= expected_seconds(trial, predicted_seconds, trials, self._speed):
+            return True
+        self.hold_back()
+        return False
+
+    def shorten(self, budget: Budget, trials: Sequence[TrialRecord]) -> Budget:
+        """Returns the budget of a new trial that is to end in time."""
+        if self._moment is None:
+            return budget
+        longest = max(longest_cost(self._seconds_left(self._moment), trials, self._speed), MIN_COST_SECONDS)
+        return budget if longest >= budget.next_trial_seconds else dataclasses.replace(budget, until_seconds=longest)
+
+    def hold_back(self) -> None:
+        """Says that no further trial would end in time."""
+        assert self._moment is not None
+        self.reason = f"no further trial is expected to end by {self._moment.astimezone():%H:%M}, as --until says"
+
+    @staticmethod
+    def _seconds_left(moment: datetime) -> float:
+        return (moment - datetime.now(UTC)).total_seconds()
+
+
+def expected_seconds(
+    trial: TrialRecord | None, predicted_seconds: float | None, trials: Sequence[TrialRecord], speed: float = 1.0
+) -> float:
+    """Returns how long a trial is expected to run from now on, of the wall clock.
+
+    Costs are in reference seconds; what is beside them is not (`protein.run.speed`).
+
+    Args:
+        trial: one that goes on; None: a new one.
+        predicted_seconds: the cost that was predicted for it; None: that of the median trial so far.
+        trials: all of the sweep. They tell how much longer than its cost a trial takes, too.
+        speed: of the machine.
+    """
+    if predicted_seconds is None:
+        predicted_seconds = statistics.median([one.cost_seconds for one in _measured(trials)] or [0.0])
+    return max(predicted_seconds - (0.0 if trial is None else trial.cost_seconds), 0.0) / speed + _overhead(trials)
+
+
+def longest_cost(seconds_left: float, trials: Sequence[TrialRecord], speed: float = 1.0) -> float:
+    """Returns the highest cost at which a new trial is expected to end in time, by the wall clock; 0: none does."""
+    return max(seconds_left - _overhead(trials), 0.0) * speed
+
+
+def _overhead(trials: Sequence[TrialRecord]) -> float:
+    """Returns how much longer than its cost the median trial took; 0 while none has ended."""
+    names = ("startup", "compile", "evaluation")
+    return statistics.median([sum(one.timings.get(name, 0.0) for name in names) for one in _measured(trials)] or [0.0])
+
+
+def _measured(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
+    return [one for one in trials if one.state.finished and one.finished_at is not None and one.cost_seconds > 0]
