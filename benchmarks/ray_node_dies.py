@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from protein.ports import Backend, Finished, Job
-from protein.run.ray import RayBackend
-from protein.run.ray_messages import Needs
+from protein.run.fleet import Fleet
+from protein.run.ray import Needs, RayTransport
 from protein.run.slot import SlotSettings, put_probe
 from protein.run.trainer import LocalBackend
 from protein.storage import open_store
@@ -95,7 +95,7 @@ def measure_overhead(cluster: RayCluster) -> None:
     sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "assets"))
     make = functools.partial(LocalBackend, entry=TRIAL, preload=())
     settings = SlotSettings(make_backend=make, artifacts=folder, probe=put_probe(folder), search_path=tuple(sys.path))
-    remote = RayBackend(cluster.address, Needs(), settings)
+    remote = Fleet(RayTransport(cluster.address, Needs()), settings)
     for name, backend in (("this machine", make()), ("Ray", remote)):
         seconds = [_seconds(backend, folder / name, number) for number in range(NUM_TRIALS + 1)][1:]
         print(

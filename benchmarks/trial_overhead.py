@@ -59,13 +59,13 @@ def run_plainly(number: int) -> float:
 
 
 def on_ray(folder: Path) -> Backend:
-    from protein.run.ray import RayBackend
-    from protein.run.ray_messages import Needs
+    from protein.run.fleet import Fleet
+    from protein.run.ray import Needs, RayTransport
     from protein.run.slot import SlotSettings, put_probe
 
     make = functools.partial(LocalBackend, entry=ENTRY, preload=())
     settings = SlotSettings(make_backend=make, artifacts=folder, probe=put_probe(folder), search_path=tuple(sys.path))
-    return RayBackend(None, Needs(cores=1.0), settings)
+    return Fleet(RayTransport(None, Needs(cores=1.0)), settings)
 
 
 @contextlib.contextmanager

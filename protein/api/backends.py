@@ -16,21 +16,18 @@ from typing import Any
 from protein.errors import UsageError
 from protein.names import folder_name
 from protein.ports import Backend
-from protein.run import slurm_commands
+from protein.run import slurm
 from protein.run.command import SILENCE_SECONDS, CommandBackend
 from protein.run.copies import Copies, mirror
 from protein.run.devices import Slots
+from protein.run.fleet import Fleet, Transport
 from protein.run.job import runs_trainer
-from protein.run.mirrored import MirroredBackend
-from protein.run.ray import RayBackend
-from protein.run.ray_messages import Needs
+from protein.run.ray import Needs, RayTransport
 from protein.run.slot import Calibrating, SlotSettings, put_probe, remove_probe
-from protein.run.slurm import SlurmBackend
 from protein.run.trainer import LocalBackend
 from protein.types import Machine, Resources, SweepSpec
 from protein.urls import without_password
 
-Elsewhere = RayBackend | MirroredBackend | SlurmBackend
 KINDS = ("local", "ray", "slurm")
 MAX_WORKERS = 10_000  # of a sweep on other machines, where no number is given: as many as they have room for
 
@@ -102,7 +99,7 @@ class Place:
         if workers is None:
             workers = MAX_WORKERS if self.kind == "ray" else 1
         cores = self.trial_cores or 1
-        return _Elsewhere(workers=workers, cores_per_trial=cores, max_gpu_memory_bytes=max_gpu_memory_bytes)
+        return _RemoteSlots(workers=workers, cores_per_trial=cores, max_gpu_memory_bytes=max_gpu_memory_bytes)
 
     def words(self) -> str:
         """Returns the name of the place for a message."""
@@ -121,8 +118,8 @@ class Place:
         if self.kind == "ray":
             _resources(self.resources)
         if self.kind == "slurm":
-            options = slurm_commands.parse(self.slurm_options or "")
-            slurm_commands.check(slurm_commands.resources(self.trial_cores or 1, self.gpus_per_trial or 0, options))
+            options = slurm.parse_options(self.slurm_options or "")
+            slurm.check(slurm.resources(self.trial_cores or 1, self.gpus_per_trial or 0, options))
 
     def fetch(self, spec: SweepSpec, directory: Path, numbers: list[int], note: Callable[[str], None]) -> None:
         """Fetches the files of trials that may be taken up again, where another machine has run the sweep before."""
@@ -140,7 +137,7 @@ class Place:
         return f"{self.url.rstrip('/')}/{folder_name(spec.name)}"
 
 
-class _Elsewhere(Slots):
+class _RemoteSlots(Slots):
     def __init__(self, *, workers: int, cores_per_trial: int, max_gpu_memory_bytes: int | None) -> None:
         super().__init__(workers=workers, max_gpu_memory_bytes=max_gpu_memory_bytes)
         self._cores_per_trial = cores_per_trial
@@ -150,7 +147,7 @@ class _Elsewhere(Slots):
 
 
 @contextlib.contextmanager
-def elsewhere(
+def connected(
     place: Place,
     spec: SweepSpec,
     directory: Path,
@@ -161,7 +158,7 @@ def elsewhere(
     machines: Sequence[Machine] | None,
     on_machine: Callable[[Machine], None],
     should_stop: Callable[[], bool] = lambda: False,
-) -> Iterator[Elsewhere]:
+) -> Iterator[Fleet]:
     """Connects to other machines, and closes that at the end.
 
     Args:
@@ -191,11 +188,9 @@ def elsewhere(
         working_directory=str(Path.cwd()),
     )
     try:
-        backend = _connect(place, spec, settings, workers, note, on_machine, should_stop)
-        try:
-            yield backend
-        finally:
-            backend.close()
+        transport = _transport(place, spec, workers, should_stop)
+        with contextlib.closing(Fleet(transport, settings, note=note, on_machine=on_machine)) as fleet:
+            yield fleet
     finally:
         remove_probe(directory, settings.probe, url)
         with contextlib.suppress(OSError):  # they are kept where there is something in them
@@ -216,29 +211,13 @@ def _calibrating(place: Place, spec: SweepSpec, machines: Sequence[Machine]) -> 
     return Calibrating(threads=threads, device=train["device"], known=tuple(machines))
 
 
-def _connect(
-    place: Place,
-    spec: SweepSpec,
-    settings: SlotSettings,
-    workers: int,
-    note: Callable[[str], None],
-    on_machine: Callable[[Machine], None],
-    should_stop: Callable[[], bool],
-) -> Elsewhere:
+def _transport(place: Place, spec: SweepSpec, workers: int, should_stop: Callable[[], bool]) -> Transport:
     cores = place.trial_cores or 1
     if place.kind == "slurm":
-        return SlurmBackend(
-            spec.name,
-            settings,
-            workers=workers,
-            cores=cores,
-            options=slurm_commands.parse(place.slurm_options or ""),
-            note=note,
-            on_machine=on_machine,
-        )
+        options = slurm.parse_options(place.slurm_options or "")
+        return slurm.SlurmTransport(spec.name, workers=workers, cores=cores, options=options)
     needs = Needs(cores=cores, gpus=place.gpus_per_trial or 0, resources=_resources(place.resources))
-    backend = RayBackend(place.address, needs, settings, note=note, on_machine=on_machine, should_stop=should_stop)
-    return backend if settings.artifacts_url is None else MirroredBackend(backend, settings.artifacts_url)
+    return RayTransport(place.address, needs, should_stop=should_stop)
 
 
 def _resources(text: str | None) -> Mapping[str, float]:

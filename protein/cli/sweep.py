@@ -20,6 +20,7 @@ from protein.columns import DOT_FIELDS, Dot, dots
 from protein.errors import StoreMissing
 from protein.ports import Backend, Listener, Store, SweepStatus
 from protein.run import speed
+from protein.run.fleet import Fleet
 from protein.run.job import runs_trainer
 from protein.run.trainer import LocalBackend
 from protein.sweep.loop import LoopSettings, run_sweep
@@ -116,7 +117,7 @@ class _Machines:
 class _Elsewhere:
     """Other machines that trials run on, and how fast they are."""
 
-    backend: backends.Elsewhere
+    backend: Fleet
     machines: _Machines
 
 
@@ -133,7 +134,7 @@ def _elsewhere(console: Console, plan: Plan, directory: Path, stop: threading.Ev
     machines = _Machines(plan.arguments.store)
     note(f"connecting to {plan.place.words()}")
     silence = plan.arguments.max_silence
-    with backends.elsewhere(
+    with backends.connected(
         plan.place,
         plan.spec,
         directory,

@@ -20,12 +20,13 @@ from typing import Any
 from protein.errors import ProteinError
 from protein.ports import Finished, Job, TrialProgress
 from protein.run.command import CommandBackend
-from protein.run.slurm_messages import Alive, Close, Leaving, Note, Ready, Setup, Stop
+from protein.run.slot import Alive, Close, Leaving, Note, Ready, SlotSettings, Stop
 from protein.run.trainer import LocalBackend
 from protein.types import Direction
 
 _TYPES: dict[str, Any] = {
-    kind.__name__: kind for kind in (Setup, Job, Stop, Close, Ready, Alive, Leaving, Note, TrialProgress, Finished)
+    kind.__name__: kind
+    for kind in (SlotSettings, Job, Stop, Close, Ready, Alive, Leaving, Note, TrialProgress, Finished)
 }
 _BACKENDS = {kind.__name__: kind for kind in (LocalBackend, CommandBackend)}  # that a worker is told to make
 _LARGEST = 2**63  # a whole number beyond it fits no store

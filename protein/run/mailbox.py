@@ -1,18 +1,27 @@
 """Messages between processes on different machines, through files that only grow in a folder that all of them share.
 
-That works on every shared file system, and needs no open port. Each file has one writer. A message is its length and
-its JSON (`protein.run.mail`); a reader takes only whole ones. Others may be able to write in a folder that
-is shared: what they write there is data, and no code.
+That works on every shared file system, and needs no open port. Each file has one writer, a sweep or one of its workers.
+Each side shows the other that it lives, as a dead one writes no last word. A message is its length and its JSON
+(`protein.run.mail`); a reader takes only whole ones. Others may be able to write in a folder that is shared: what they
+write there is data, and no code.
 """
 
+import contextlib
+import itertools
 import os
 import struct
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 from protein.errors import UsageError
 from protein.run.mail import MessageError, decode, encode
 
+TO_WORKER, FROM_WORKER = "to-worker", "from-worker"  # files in a worker's folder
+ALIVE = "alive"  # a file in the sweep's folder, in which those of its workers are
+ALIVE_SECONDS = 5.0  # how often either side shows that it lives
+DEAD_SECONDS = 120.0  # after which a silent side is taken for dead
 _LENGTH = struct.Struct("<q")
 MAX_READ_BYTES = 16 << 20  # of one look
 MAX_MESSAGE_BYTES = MAX_READ_BYTES - _LENGTH.size  # a longer one could never be read whole
@@ -92,6 +101,44 @@ class Inbox:
             raise MessageError(what)
         self._at += at
         return messages
+
+
+class Silence:
+    """How long the other side has been silent, in time in which this side could hear it.
+
+    A shared file system may hang for minutes, and a process may be stopped. Then this side is deaf, and the other one
+    may be well: between two looks at most `ALIVE_SECONDS` count.
+    """
+
+    def __init__(self) -> None:
+        self._seconds, self._looked_at = 0.0, time.monotonic()
+
+    def look(self, *, heard: bool) -> None:
+        """Takes note of another look, and whether there was a sign of life."""
+        now = time.monotonic()
+        self._seconds = 0.0 if heard else self._seconds + min(now - self._looked_at, ALIVE_SECONDS)
+        self._looked_at = now
+
+    @property
+    def is_death(self) -> bool:
+        """Whether it has lasted for `DEAD_SECONDS`."""
+        return self._seconds > DEAD_SECONDS
+
+
+def show_life(folder: Path) -> threading.Event:
+    """Shows workers that the sweep of this folder lives, until the event that is returned is set."""
+    closed = threading.Event()
+    (folder / ALIVE).write_text("0")
+
+    def run() -> None:
+        for count in itertools.count(1):
+            if closed.wait(ALIVE_SECONDS):
+                return
+            with contextlib.suppress(OSError):
+                (folder / ALIVE).write_text(str(count))
+
+    threading.Thread(target=run, name="signs of life for workers", daemon=True).start()
+    return closed
 
 
 def _open_to_read(path: str, flags: int) -> int:

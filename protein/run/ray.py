@@ -1,7 +1,9 @@
-"""Runs trials on the nodes of a Ray cluster. The loop stays the only decider, and the store the only memory.
+"""Slots on the nodes of a Ray cluster.
 
-Ray itself is used by a process of its own (`ray_driver`). Here its events are taken, and what becomes of the trials
-when that process, or the cluster's head, dies: they are preempted, and the next one that starts connects anew.
+Ray itself is used by a process of its own (`protein.run.ray_driver`), because Ray ends the process that it is used from
+when its head dies, takes over the handling of SIGTERM, and prints. The sweep survives all that: for it, the slots are
+lost, and the next trial connects anew. The two processes exchange messages through a socket. A message that is about
+one slot comes with the number of the slot: `(number, message)`.
 """
 
 import contextlib
@@ -12,155 +14,160 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from typing import IO, Any
 
 from protein.errors import UsageError
-from protein.ports import Finished, Job, TrialProgress
-from protein.run import folders
-from protein.run.ray_messages import Connect, Failure, Needs, NewMachine, Note, Slots, Stop
-from protein.run.slot import SlotSettings
-from protein.types import PREEMPTED, Machine, Measurement, Outcome, Trial, TrialEnd
+from protein.ports import Job
+from protein.run.fleet import Lost, News, RemoteSlot
+from protein.run.slot import Close, Facts, Note, SlotSettings, Stop
 
-CONNECT_SECONDS = 900.0  # within which the nodes must have answered; `ray_fleet` gives up before, and says more
-END_SECONDS = 15.0  # for the driver to end, when the backend is closed
+CONNECT_SECONDS = 900.0  # within which the nodes must have answered; the driver gives up before, and says more
+END_SECONDS = 15.0  # for the driver to end, when the transport is closed
 MAX_LOG_BYTES = 4096  # of the driver's output that are looked through for a reason
 
 
-class RayBackend:
-    """Implements `protein.ports.Backend` with slots on the nodes of a Ray cluster.
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What one trial takes of a node."""
 
-    Attributes:
-        note: called with what a person should know, as one line: nodes that come, go, or cannot be used.
-    """
+    cores: float = 1.0
+    gpus: float = 0.0
+    resources: Mapping[str, float] = dataclasses.field(default_factory=dict)  # custom ones, by name
 
-    def __init__(
-        self,
-        address: str | None,
-        needs: Needs,
-        settings: SlotSettings,
-        *,
-        note: Callable[[str], None] = lambda line: None,
-        on_machine: Callable[[Machine], None] = lambda machine: None,
-        should_stop: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """Connects to the cluster and asks its nodes whether they can run trials.
+    def by_name(self) -> dict[str, float]:
+        """Returns them with Ray's names for cores and GPUs, without those of which none is needed."""
+        found = {"CPU": self.cores, "GPU": self.gpus, **self.resources}
+        return {name: amount for name, amount in found.items() if amount > 0}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Connect:
+    """The first message to the driver."""
+
+    address: str | None  # of the cluster's head; None: the cluster of this machine, or else one is started
+    needs: Needs
+    slot: SlotSettings
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """To the driver: how many slots are needed now."""
+
+    number: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Slots:
+    """From the driver: how many trials can run at once now. It is connected when it says so first."""
+
+    number: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """From the driver, its last message: why it cannot work."""
+
+    message: str
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class _ActorSlot(RemoteSlot):
+    number: int  # by which the driver knows it
+
+
+class RayTransport:
+    """Implements `protein.run.fleet.Transport` with Ray's actors."""
+
+    settings: SlotSettings
+
+    def __init__(self, address: str | None, needs: Needs, *, should_stop: Callable[[], bool] = lambda: False) -> None:
+        """Remembers where to connect.
 
         Args:
             address: `HOST:PORT` of its head; "auto": the cluster of this machine; None: that one, or else a new one.
             needs: what one trial takes of a node.
-            settings: what the nodes must know.
-            note: see above.
-            on_machine: called with each machine that was calibrated.
             should_stop: whether to give up while the cluster has not answered; there is then no slot.
-
-        Raises:
-            UsageError: Ray is not installed; there is no such cluster, or no node of it can run trials.
         """
-        self.note = note
-        self._on_machine, self._should_stop = on_machine, should_stop
-        self._connect = Connect(address=address, needs=needs, slot=settings)
-        self._running: dict[int, Trial] = {}
-        self._last: dict[int, Measurement] = {}  # of running trials, by their ids
-        self._events: list[TrialProgress | Finished] = []  # that wait for the next poll
-        self._num_slots = 0
-        self._driver = _Driver(self._connect)
-        self._wait_until_ready()
+        self._address, self._needs, self._should_stop = address, needs, should_stop
+        self._slots: dict[int, _ActorSlot] = {}
+        self._num_slots, self._wanted = 0, 0
+        self._early: list[tuple[RemoteSlot | None, News]] = []  # news that have come while it connected
 
-    def num_slots(self) -> int:
-        if not self._driver.closed:
-            self._receive(0.0)
-        return self._num_slots
+    def start(self, settings: SlotSettings, note: Callable[[str], None]) -> None:
+        self.settings, self._note = settings, note
+        self._connect()
 
-    def start(self, job: Job) -> None:
-        if self._driver.closed:
-            self.note("the connection to the Ray cluster was lost; connecting again")
-            self._driver = _Driver(self._connect)
+    def start_slots(self, num_jobs: int) -> None:
+        if self._driver.closed and num_jobs and not self._should_stop():
+            self._note("the connection to the Ray cluster was lost; connecting again")
             try:
-                self._wait_until_ready()
+                self._connect()
             except UsageError as error:
                 again = "run the same command again, with --backend ray:HOST:PORT for another cluster, to resume"
                 raise UsageError(f"the Ray cluster was lost: {error}; then {again}") from error
-        folders.prepare(job.directory)
-        self._running[job.trial.id] = job.trial
-        self._driver.send(job)
+        if num_jobs != self._wanted:
+            self._wanted = num_jobs
+            self._driver.send(Wanted(number=num_jobs))
 
-    def poll(self, timeout_seconds: float) -> list[TrialProgress | Finished]:
-        if self._driver.closed and not self._events:
-            time.sleep(timeout_seconds)
-        self._receive(0.0 if self._events else timeout_seconds)
-        events, self._events = self._events, []
-        return events
+    def num_slots(self) -> int:
+        return self._num_slots
 
-    def _receive(self, timeout_seconds: float) -> None:
-        for message in self._driver.receive(timeout_seconds):
-            if isinstance(message, TrialProgress | Finished):
-                self._events += self._taken(message)
-            else:
-                self._take(message)
+    def receive(self, timeout_seconds: float) -> list[tuple[RemoteSlot | None, News]]:
         if self._driver.closed:
-            self._lose_all()
+            time.sleep(timeout_seconds)
+            return []
+        news, self._early = self._early, []
+        for message in self._driver.receive(0.0 if news else timeout_seconds):
+            news += self._read(message)
+        if self._driver.closed:
+            lost = Lost(why="the connection to the Ray cluster was lost")
+            news += [(slot, lost) for slot in self._slots.values()]
+            self._slots.clear()
             self._num_slots = max(self._num_slots, 1)  # so that a trial is started, which connects again
+        return news
 
-    def stop(self, trial: Trial, end: TrialEnd, reason: str) -> None:
-        if trial.id in self._running:
-            self._driver.send(Stop(trial=trial, end=end, reason=reason))
+    def send(self, slot: RemoteSlot, message: Job | Stop | Close) -> None:
+        assert isinstance(slot, _ActorSlot)
+        self._driver.send((slot.number, message))
 
     def close(self) -> None:
         self._driver.close()
-        self._running.clear()
 
-    def _take(self, message: object) -> None:
+    def _read(self, message: Any) -> list[tuple[RemoteSlot | None, News]]:
+        """Returns the news in a message of the driver."""
         if isinstance(message, Note):
-            self.note(message.text)
-        elif isinstance(message, NewMachine):
-            self._on_machine(message.machine)
-            # For the next connection, should this one be lost: the first known machine is the reference.
-            slot = self._connect.slot.knowing(message.machine)
-            self._connect = dataclasses.replace(self._connect, slot=slot)
+            self._note(message.text)
         elif isinstance(message, Slots):
             self._num_slots = message.number
+        elif isinstance(message, Facts):
+            return [(None, message)]
+        else:
+            number, news = message
+            slot = self._slots.setdefault(number, _ActorSlot(number=number))
+            if isinstance(news, Lost):
+                del self._slots[number]
+            return [(slot, news)]
+        return []
 
-    def _taken(self, event: TrialProgress | Finished) -> list[TrialProgress | Finished]:
-        """Returns the event, unless its trial has ended for the sweep."""
-        number = event.trial.id
-        if number not in self._running:
-            self.note(f"a late report of trial {event.trial.number} was ignored: it runs elsewhere or has ended")
-            return []
-        if isinstance(event, Finished):
-            del self._running[number]
-            self._last.pop(number, None)
-        elif event.measurements:
-            self._last[number] = event.measurements[-1]
-        return [event]
-
-    def _lose_all(self) -> None:
-        """Gives back all trials after the driver has died."""
-        for number, trial in self._running.items():
-            last = self._last.pop(number, None)
-            outcome = Outcome(
-                end=TrialEnd.INTERRUPTED,
-                reason=f"{PREEMPTED}the connection to the Ray cluster was lost",
-                cost_seconds=0.0 if last is None else last.elapsed_seconds,
-                steps=0 if last is None else last.steps,
-            )
-            self._events.append(Finished(trial=trial, outcome=outcome))
-        self._running.clear()
-
-    def _wait_until_ready(self) -> None:
+    def _connect(self) -> None:
+        """Starts a driver, and waits until it has found a node."""
+        self._driver = _Driver(Connect(address=self._address, needs=self._needs, slot=self.settings))
+        self._wanted = 0
         until = time.monotonic() + CONNECT_SECONDS
         while time.monotonic() < until:
             if self._should_stop():
                 self._driver.close()
                 return
-            for message in self._driver.receive(1.0):
+            messages = self._driver.receive(1.0)
+            for message in messages:
                 if isinstance(message, Failure):
                     self._driver.close()
                     raise UsageError(message.message)
-                self._take(message)
-                if isinstance(message, Slots):
-                    return
+                self._early += self._read(message)
+            if any(isinstance(message, Slots) for message in messages):
+                return
             if self._driver.closed:
                 raise UsageError(f"the connection to Ray failed: {self._driver.last_words}")
         self._driver.close()
@@ -168,18 +175,22 @@ class RayBackend:
 
 
 class _Driver:
-    """The process of `ray_driver`, and the socket to it."""
+    """The process of `protein.run.ray_driver`, and the socket to it."""
 
     def __init__(self, first: Connect) -> None:
         ours, its = socket.socketpair()
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (it lives as long as the process)
-        command = [sys.executable, "-P", "-m", "protein.run.ray_driver", str(its.fileno())]
+        # Workers of a Ray that is started here give way to all other programs by default, and so would trials.
+        environment = {"RAY_worker_niceness": "0", **os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
+        # By its name, and not by -m: Ray sends classes of the main module to the nodes as a whole.
+        start = f"from protein.run.ray_driver import main; main({its.fileno()})"
         self._process = subprocess.Popen(
-            command,
+            [sys.executable, "-P", "-c", start],
             pass_fds=[its.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,
+            env=environment,
             start_new_session=True,  # so that Ctrl-C reaches the sweep alone
         )
         its.close()

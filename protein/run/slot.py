@@ -1,8 +1,9 @@
-"""The node's side of a backend on many machines: a slot runs one trial at a time, on the node where it is.
+"""The node's side of a fleet: a slot runs one trial at a time, on the node where it is.
 
 A slot hands the trial to the backend that runs trials on one machine, so limits, quarantine and logs are the same code.
-It lives across trials and keeps that backend's warm processes. The controller (the process of `protein sweep`) reaches
-it through Ray or through files; this module knows neither.
+It lives across trials and keeps that backend's warm processes. The controller (the process of `protein sweep`, with
+`protein.run.fleet`) reaches it through Ray or through files; this module knows neither. The messages between the two
+are here; beside them a slot is sent a `protein.ports.Job`, and sends the events of its trial.
 
 Where the folder of the sweep's artifacts is not shared, but copied through a URL (`protein.run.copies`), the trial
 works in a folder of its node. Paths are translated on the way in and out, so the controller sees only its own.
@@ -18,7 +19,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -77,6 +78,50 @@ class Facts:
     niceness: int = 0  # of its processes: where other programs run, a higher one gets less of the cores
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """To a slot: end the trial."""
+
+    trial: Trial
+    end: TrialEnd
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Close:
+    """To a slot: end."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """From a slot: it can take trials."""
+
+    facts: Facts
+    seconds_left: float | None  # until the slot ends by itself; None: it does not
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Alive:
+    """From a slot: it lives."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Leaving:
+    """From a slot: it takes no more trials."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """From a slot: what a person should know."""
+
+    text: str
+
+
+def version() -> str:
+    """Returns the version of this package here."""
+    return importlib.metadata.version("protein-sweep")
+
+
 def put_probe(artifacts: Path, url: str | None = None) -> str:
     """Puts a file where artifacts are kept, by which nodes see whether they reach that. Returns its name.
 
@@ -114,7 +159,7 @@ def facts(settings: SlotSettings, *, calibrate: bool = True) -> Facts:
     machine, problem = _machine(settings.calibrating) if calibrate and shared else (None, "")
     return Facts(
         host=platform.node(),
-        version=importlib.metadata.version("protein-sweep"),
+        version=version(),
         shares_artifacts=shared,
         machine=machine,
         problem=problem,
@@ -135,11 +180,6 @@ def _machine(calibrating: Calibrating | None) -> tuple[Machine | None, str]:
         return None, str(error)
 
 
-def factor(machines: Sequence[Machine], machine: Machine | None) -> float:
-    """Returns how many reference seconds a second of a machine is worth; 1 where that is not known."""
-    return speed.speed_of(machines, machine) if machine is not None and machines else 1.0
-
-
 class Slot:
     """Runs one trial at a time. One thread may call it."""
 
@@ -150,7 +190,7 @@ class Slot:
         self._copies = None if settings.artifacts_url is None else Copies(settings.artifacts_url)
         self._scratch: Path | None = None  # this slot's own folder, where artifacts are copied
         self._copier: Copier | None = None  # of the running trial
-        self._notes: list[str] = []
+        self._notes: list[Note] = []  # for the next poll
         self._told_of_memory = False
 
     def start(self, job: Job) -> None:
@@ -158,25 +198,22 @@ class Slot:
         job = dataclasses.replace(job, resources=self._resources(job))
         if job.resources.max_gpu_memory_bytes is not None and not devices.can_measure() and not self._told_of_memory:
             self._told_of_memory = True
-            node = platform.node()
-            self._notes.append(f"{node}: GPU memory cannot be measured (NVML), so --max-trial-gpu-memory is not kept")
+            why = "GPU memory cannot be measured (NVML), so --max-trial-gpu-memory is not kept"
+            self._notes.append(Note(text=f"{platform.node()}: {why}"))
         self._backend.start(job if self._copies is None else self._brought_here(job, self._copies))
 
     def stop(self, trial: Trial, end: TrialEnd, reason: str) -> None:
         self._backend.stop(trial, end, reason)
 
-    def poll(self, timeout_seconds: float) -> list[TrialProgress | Finished]:
+    def poll(self, timeout_seconds: float) -> list[TrialProgress | Finished | Note]:
         """Waits for news, and then a moment more for further news, unless the trial has ended."""
         events = self._backend.poll(timeout_seconds)
         until = time.monotonic() + BATCH_SECONDS
         while events and not isinstance(events[-1], Finished) and (rest := until - time.monotonic()) > 0:
             events += self._backend.poll(rest)
-        return [self._sent_back(event) if isinstance(event, Finished) else event for event in joined(events)]
-
-    def take_notes(self) -> list[str]:
-        """Returns what a person should know that is no event, one line each, once."""
+        news = [self._sent_back(event) if isinstance(event, Finished) else event for event in joined(events)]
         notes, self._notes = self._notes, []
-        return notes
+        return [*notes, *news]
 
     def close(self) -> None:
         """Kills what still runs. What the trial has left is copied."""
@@ -231,7 +268,7 @@ class Slot:
         if copier is None:
             return event
         if problem := copier.finish():
-            self._notes.append(f"trial {event.trial.number}: {problem}")
+            self._notes.append(Note(text=f"trial {event.trial.number}: {problem}"))
         here = {copier.directory: self._settings.artifacts / copier.name}
         artifacts = tuple(Artifact(kind=one.kind, path=str(_moved(Path(one.path), here))) for one in event.artifacts)
         shutil.rmtree(copier.directory, ignore_errors=True)

@@ -1,202 +1,111 @@
-"""Runs trials in jobs of Slurm. Each job is a worker that serves many trials, so trials do not queue one by one.
+"""Slots in jobs of Slurm. Each job is a worker that serves many trials, so trials do not queue one by one.
 
-A worker (`slurm_worker`) and the sweep talk through files in the folder of artifacts (`mailbox`), which all machines of
-the cluster share: no port has to be open, and a worker finds the sweep wherever it runs.
+A worker (`protein.run.worker`) and the sweep talk through files in the folder of artifacts (`protein.run.mailbox`),
+which all machines of the cluster share: no port has to be open, and a worker finds the sweep wherever it runs.
 
 A job lasts as long as its time limit. No trial is given to a worker whose allocation would end before the trial's cap,
 as long as a fresh job has more time: the worker is released, and another job is submitted. Before a job ends, Slurm
 signals the worker; its trial writes a checkpoint and comes back as preempted.
+
+A worker that has lost its sweep goes on for `DEAD_SECONDS`, and a job in the queue does not even know. Meanwhile the
+resumed sweep would run the same trials in other jobs, in the same folders. So each sweep keeps the name of its process
+and the numbers of its jobs in its folder of messages. The next one looks whether that process has ended, and ends its
+jobs before it submits its own.
 """
 
 import contextlib
 import dataclasses
 import itertools
 import math
+import os
+import re
 import secrets
 import shlex
 import shutil
+import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from protein.errors import UsageError
 from protein.ports import Finished, Job, TrialProgress
-from protein.run import folders, slurm_commands, slurm_left_behind
-from protein.run.job import max_seconds
+from protein.run import lease
+from protein.run.fleet import Lost, News, RemoteSlot
 from protein.run.mail import MessageError
-from protein.run.mailbox import Inbox, Outbox
-from protein.run.slot import SlotSettings, factor, facts
-from protein.run.slurm_messages import (
-    ALIVE,
-    ALIVE_SECONDS,
-    FROM_WORKER,
-    TO_WORKER,
-    Close,
-    Leaving,
-    Note,
-    Ready,
-    Setup,
-    Silence,
-    Stop,
-)
-from protein.types import PREEMPTED, Machine, Measurement, Outcome, Trial, TrialEnd
+from protein.run.mailbox import ALIVE, DEAD_SECONDS, FROM_WORKER, TO_WORKER, Inbox, Outbox, Silence, show_life
+from protein.run.slot import Close, Leaving, Note, Ready, SlotSettings, Stop, version
 
 LOOK_SECONDS = 5.0  # how often Slurm is asked which jobs there are
 POLL_SECONDS = 0.05  # between two looks at the workers' files
 WARNING_SECONDS = 60  # before the end of an allocation, Slurm tells the worker
-OVERHEAD_SECONDS = 90.0  # start-up and evaluation of a trial, on top of its cap
 MAX_LOST_JOBS = 3  # in a row that end before they are ready; then something is wrong with all
 RESUBMIT_SECONDS = 60.0  # after which a job is submitted again that Slurm has refused, though it took others before
 REFUSED_SECONDS = 3600.0  # how long that is tried where the sweep has no job at all
 TELL_SECONDS = 60.0  # how often it is looked what jobs wait for, where none has started
-OUTPUT = "job.out"
+COMMAND_SECONDS = 60.0  # within which Slurm's commands must answer
+MAX_CHARACTERS = 300  # of what a command or a job said
 MAX_NOTE = 1000  # characters of what a worker says
+OUTPUT = "job.out"
+FOLDER = ".slurm-"  # what the names of sweeps' folders of messages begin with
+OWNER, JOBS = "owner", "jobs"  # files there
+# `squeue -t all` also lists jobs that have ended, for some minutes. A job in any other state lives, also one that is
+# just signalled, resized, or waits for its node to be switched on.
+ENDED = frozenset(
+    (
+        *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"),
+        *("REVOKED", "TIMEOUT"),
+    )
+)
+_NUMBER = re.compile(r"[0-9]+")  # of a job
+_SPEAKER = re.compile(r"^(sbatch|squeue|scancel): ((error|fatal): )?")
+_ADVICE = re.compile(r"^Try .* for more information")
+_FORGOTTEN = "Invalid job id"  # what squeue says where it is asked for a single job, which has ended long ago
+_UNUSABLE = {  # options for sbatch, short and long
+    ("a", "array"): "each worker is a job of its own, and --workers says how many there are",
+    ("W", "wait"): "the sweep does not wait for one job's end",
+    ("M", "clusters"): "the sweep asks for its jobs on this machine's own cluster",
+}
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class _Worker:
+class _Worker(RemoteSlot):
     folder: Path
     number: str  # of its job
     inbox: Inbox
     outbox: Outbox
-    speed: float = 1.0  # reference seconds in one second of its node
     host: str = ""  # "": it has not started yet
-    ends_at: float | None = None  # on the monotonic clock
-    leaving: bool = False  # it gets no more trials
-    served: int = 0  # trials
-    trial: Trial | None = None
-    last: Measurement | None = None
     silence: Silence = dataclasses.field(default_factory=Silence)
 
-    @property
-    def is_free(self) -> bool:
-        return bool(self.host) and not self.leaving and self.trial is None
 
-    def has_time_for(self, job: Job) -> bool:
-        """Whether a trial that spends all that it may ends before the allocation does."""
-        cap = max_seconds(job.config)
-        if self.ends_at is None or cap is None:
-            return True
-        # A cap is in reference seconds, and a slower node takes more of its own.
-        return self.ends_at - time.monotonic() > (cap - job.spent_seconds) / self.speed + OVERHEAD_SECONDS
+class SlurmTransport:
+    """Implements `protein.run.fleet.Transport` with jobs of Slurm, of which there are always as many as workers."""
 
+    settings: SlotSettings
 
-class SlurmBackend:
-    """Implements `protein.ports.Backend` with jobs of Slurm.
-
-    Attributes:
-        note: called with what a person should know, as one line.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        settings: SlotSettings,
-        *,
-        workers: int,
-        cores: int,
-        options: Sequence[str] = (),
-        note: Callable[[str], None] = lambda line: None,
-        on_machine: Callable[[Machine], None] = lambda machine: None,
-    ) -> None:
-        """Submits a job for each worker. They start when Slurm lets them.
-
-        Args:
-            name: of the sweep; the jobs are called after it.
-            settings: what the workers must know. The folder of artifacts must be shared.
-            workers: how many jobs there are at once.
-            cores: of each.
-            options: for sbatch (`slurm_commands.parse`).
-            note: see above.
-            on_machine: called with each machine that was calibrated.
-
-        Raises:
-            UsageError: there is no Slurm here, or it refuses the job.
-        """
-        self.note, self._on_machine = note, on_machine
-        self._machines = [] if settings.calibrating is None else list(settings.calibrating.known)
-        self._name, self._settings, self._workers_wanted, self._cores = name, settings, workers, cores
-        self._asked = slurm_commands.resources(cores, settings.gpus_per_trial, options)
-        if left := slurm_left_behind.end(settings.artifacts):
-            self.note(f"Slurm jobs that this sweep left when it was killed are cancelled: {', '.join(left)}")
-        self._folder = settings.artifacts / f"{slurm_left_behind.FOLDER}{secrets.token_hex(4)}"
-        self._folder.mkdir(mode=0o700, parents=True)
+    def __init__(self, sweep: str, *, workers: int, cores: int, options: Sequence[str] = ()) -> None:
+        """Remembers what to submit; jobs are called after the sweep. `options` are for sbatch (`parse_options`)."""
+        self._sweep, self._workers_wanted, self._cores, self._options = sweep, workers, cores, options
         self._workers: list[_Worker] = []
-        self._waiting: list[Job] = []
-        self._events: list[TrialProgress | Finished] = []
         self._numbers = itertools.count()
         self._lost_jobs = 0
         self._submit_after = -math.inf  # on the monotonic clock
-        self._told_at, self._told = time.monotonic(), set[str]()  # what jobs wait for that have not started
         self._refused = ""  # why Slurm has refused the last job; "": it took it
         self._had_job_at: float | None = None  # on the monotonic clock; None: Slurm has not taken any
+        self._told_at, self._told = time.monotonic(), set[str]()  # what jobs wait for that have not started
         self._looked_at = time.monotonic()
-        self._closed = threading.Event()
-        self._version = facts(settings, calibrate=False).version
-        self._show_life(0)
-        slurm_left_behind.sign(self._folder)
-        threading.Thread(target=self._show_life_until_closed, name="signs of life for workers", daemon=True).start()
-        try:
-            self._submit_missing()
-        except BaseException:
-            self.close()
-            raise
 
-    def num_slots(self) -> int:
-        self._receive()
-        return sum(bool(worker.host) and not worker.leaving for worker in self._workers)
+    def start(self, settings: SlotSettings, note: Callable[[str], None]) -> None:
+        self.settings, self._note = settings, note
+        if left := end_left_behind(settings.artifacts):
+            note(f"Slurm jobs that this sweep left when it was killed are cancelled: {', '.join(left)}")
+        self._folder = settings.artifacts / f"{FOLDER}{secrets.token_hex(4)}"
+        self._folder.mkdir(mode=0o700, parents=True)
+        self._closed = show_life(self._folder)
+        (self._folder / OWNER).write_text(lease.current_owner())
 
-    def start(self, job: Job) -> None:
-        folders.prepare(job.directory)
-        self._waiting.append(job)
-        self._start_waiting()
-
-    def poll(self, timeout_seconds: float) -> list[TrialProgress | Finished]:
-        until = time.monotonic() + timeout_seconds
-        while True:
-            self._receive()
-            if self._events or time.monotonic() >= until:
-                break
-            time.sleep(min(POLL_SECONDS, max(until - time.monotonic(), 0.0)))
-        events, self._events = self._events, []
-        return events
-
-    def stop(self, trial: Trial, end: TrialEnd, reason: str) -> None:
-        for job in [job for job in self._waiting if job.trial.id == trial.id]:
-            self._waiting.remove(job)
-            outcome = Outcome(end=end, reason=reason, cost_seconds=job.spent_seconds, steps=job.steps_behind)
-            self._events.append(Finished(trial=trial, outcome=outcome))
-        for worker in self._workers:
-            if worker.trial is not None and worker.trial.id == trial.id:
-                worker.outbox.send(Stop(trial=trial, end=end, reason=reason))
-
-    def close(self) -> None:
-        if self._closed.is_set():
-            return
-        self._closed.set()
-        for worker in self._workers:
-            with contextlib.suppress(OSError):
-                worker.outbox.send(Close())
-            worker.outbox.close()
-        if self._workers:
-            slurm_commands.attempt("scancel", *(worker.number for worker in self._workers))
-        self._workers.clear()
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _show_life_until_closed(self) -> None:
-        for count in itertools.count(1):
-            if self._closed.wait(ALIVE_SECONDS):
-                return
-            with contextlib.suppress(OSError):
-                self._show_life(count)
-
-    def _show_life(self, count: int) -> None:
-        (self._folder / ALIVE).write_text(str(count))
-
-    def _submit_missing(self) -> None:
-        """Submits jobs until there are as many as wanted.
+    def start_slots(self, num_jobs: int) -> None:
+        """Submits jobs until there are as many as workers are wanted: one serves many trials.
 
         Slurm refuses what it has taken before while it is busy or restarts, and while a limit on jobs counts those that
         are about to end. So only its first answer is final.
@@ -218,22 +127,60 @@ class SlurmBackend:
             self._submit_after = time.monotonic() + RESUBMIT_SECONDS
             if str(error) != self._refused:
                 self._refused = str(error)
-                self.note(
+                self._note(
                     f"a Slurm job was not submitted, which is tried again every {RESUBMIT_SECONDS:.0f} s: {error}"
                 )
+
+    def num_slots(self) -> int:
+        return sum(bool(worker.host) and not worker.leaving for worker in self._workers)
+
+    def receive(self, timeout_seconds: float) -> list[tuple[RemoteSlot | None, News]]:
+        news: list[tuple[RemoteSlot | None, News]] = []
+        for worker in list(self._workers):
+            try:
+                messages = worker.inbox.receive()
+            except MessageError as error:
+                attempt("scancel", worker.number)
+                news.append(self._end(worker, f"is ended: {error}"))
+                continue
+            worker.silence.look(heard=bool(messages))
+            news += self._read(worker, messages)
+        if time.monotonic() - self._looked_at >= LOOK_SECONDS:
+            self._looked_at = time.monotonic()
+            news += self._look()
+        if not news:
+            time.sleep(min(POLL_SECONDS, timeout_seconds))
+        return news
+
+    def send(self, slot: RemoteSlot, message: Job | Stop | Close) -> None:
+        assert isinstance(slot, _Worker)
+        slot.outbox.send(message)
+
+    def close(self) -> None:
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        for worker in self._workers:
+            with contextlib.suppress(OSError):
+                worker.outbox.send(Close())
+            worker.outbox.close()
+        if self._workers:
+            attempt("scancel", *(worker.number for worker in self._workers))
+        self._workers.clear()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _submit(self) -> None:
         folder = self._folder / f"{next(self._numbers):05d}"
         folder.mkdir()
         outbox = Outbox(folder / TO_WORKER)
-        outbox.send(Setup(slot=self._settings, cores=self._cores))
-        command = [sys.executable, "-P", "-m", "protein.run.slurm_worker", str(folder)]
+        outbox.send(self.settings)
+        command = [sys.executable, "-P", "-m", "protein.run.worker", str(folder)]
         try:
-            number = slurm_commands.submit(
-                f"--job-name=protein-{self._name}",
+            number = submit(
+                f"--job-name=protein-{self._sweep}",
                 f"--output={str(folder / OUTPUT).replace('%', '%%')}",  # `%j` stands for the job's number
                 f"--signal=B:USR1@{WARNING_SECONDS}",
-                *self._asked,
+                *resources(self._cores, self.settings.gpus_per_trial, self._options),
                 "--no-requeue",  # last, so that it wins: a worker that starts again would run its trials again
                 f"--wrap=exec {shlex.join(command)}",
             )
@@ -242,145 +189,89 @@ class SlurmBackend:
                 outbox.send(Close())
             outbox.close()
             raise
-        slurm_left_behind.note_job(self._folder, number)
+        note_job(self._folder, number)
         inbox = Inbox(folder / FROM_WORKER)
-        self._workers.append(_Worker(folder=folder, number=number, inbox=inbox, outbox=outbox))
+        self._workers.append(
+            _Worker(name=f"Slurm job {number}", folder=folder, number=number, inbox=inbox, outbox=outbox)
+        )
 
-    def _receive(self) -> None:
-        for worker in list(self._workers):
-            try:
-                messages = worker.inbox.receive()
-            except MessageError as error:
-                slurm_commands.attempt("scancel", worker.number)
-                self._on_ended(worker, f"is ended: {error}")
-                continue
-            worker.silence.look(heard=bool(messages))
-            for message in messages:
-                self._take(worker, message)
-        if time.monotonic() - self._looked_at >= LOOK_SECONDS:
-            self._looked_at = time.monotonic()
-            self._look()
-        self._start_waiting()
+    def _read(self, worker: _Worker, messages: Sequence[object]) -> list[tuple[RemoteSlot | None, News]]:
+        """Returns the news among a worker's messages."""
+        news: list[tuple[RemoteSlot | None, News]] = []
+        for message in messages:
+            if isinstance(message, Ready):
+                if not worker.host:  # else it has said so before
+                    news += self._ready(worker, message)
+            elif isinstance(message, Note):
+                self._note(message.text[:MAX_NOTE])
+            elif isinstance(message, Leaving | TrialProgress | Finished):
+                news.append((worker, message))
+        return news
 
-    def _take(self, worker: _Worker, message: object) -> None:
-        if isinstance(message, Ready):
-            self._on_ready(worker, message)
-        elif isinstance(message, Leaving):
-            worker.leaving = True
-        elif isinstance(message, Note):
-            self.note(message.text[:MAX_NOTE])
-        elif isinstance(message, TrialProgress | Finished):
-            trial = worker.trial
-            if trial is None or trial.id != message.trial.id:
-                self.note(f"a late report of trial {message.trial.number} was ignored: it runs elsewhere or has ended")
-                return
-            if isinstance(message, Finished):
-                worker.trial = None
-            elif message.measurements:
-                worker.last = message.measurements[-1]
-            self._events.append(dataclasses.replace(message, trial=trial))  # as it was given, and not as it is told
-
-    def _on_ready(self, worker: _Worker, ready: Ready) -> None:
-        if worker.host:  # it has said so before
-            return
-        if ready.facts.version != self._version:
-            problem = f"node {ready.facts.host} has protein {ready.facts.version}, and this machine {self._version}"
+    def _ready(self, worker: _Worker, ready: Ready) -> list[tuple[RemoteSlot | None, News]]:
+        """Takes a worker into use, unless its time is too short for any trial. Returns what the fleet is told."""
+        if ready.facts.version != version():
+            problem = f"node {ready.facts.host} has protein {ready.facts.version}, and this machine {version()}"
             if not any(one.host for one in self._workers):
                 raise UsageError(f"{problem}: install the same version")
-            slurm_commands.attempt("scancel", worker.number)
-            self._on_ended(worker, f"is ended: {problem}")
-            return
-        worker.host = ready.facts.host
-        machine = ready.facts.machine
-        if machine is not None and machine not in self._machines:
-            self._machines.append(machine)
-            self._on_machine(machine)
-            self._settings = self._settings.knowing(machine)
-        worker.speed = factor(self._machines, machine)
-        if ready.seconds_left is not None:
-            worker.ends_at = time.monotonic() + ready.seconds_left - WARNING_SECONDS
-            if ready.seconds_left <= WARNING_SECONDS:  # Slurm announces its end already
-                worker.leaving = True
-                short = f"too little time for a trial ({ready.seconds_left:.0f} s when the last one was ready, of which"
-                short += f" {WARNING_SECONDS} s are for its end); give more, as in --slurm-options=--time=4:00:00"
-                self._on_lost(
-                    f"Slurm job {worker.number} has {short}", f"{MAX_LOST_JOBS} Slurm jobs in a row had {short}"
-                )
-                return
+            attempt("scancel", worker.number)
+            return [self._end(worker, f"is ended: {problem}")]
+        worker.host, left = ready.facts.host, ready.seconds_left
+        if left is not None and left <= WARNING_SECONDS:  # Slurm announces its end already
+            worker.leaving = True
+            short = (
+                f"too little time for a trial ({left:.0f} s when the last one was ready, of which {WARNING_SECONDS} s"
+            )
+            short += " are for its end); give more, as in --slurm-options=--time=4:00:00"
+            self._on_useless(f"{worker.name} has {short}", f"{MAX_LOST_JOBS} Slurm jobs in a row had {short}")
+            return []
         self._lost_jobs = 0
-        self.note(f"a worker has started on node {worker.host} (Slurm job {worker.number})")
+        self._note(f"a worker has started on node {worker.host} ({worker.name})")
+        return [(worker, dataclasses.replace(ready, seconds_left=None if left is None else left - WARNING_SECONDS))]
 
-    def _start_waiting(self) -> None:
-        for job in list(self._waiting):
-            free = [worker for worker in self._workers if worker.is_free]
-            for worker in free:  # a fresh one cannot do better than it does
-                if worker.has_time_for(job) or not worker.served:
-                    self._waiting.remove(job)
-                    worker.trial, worker.last = job.trial, None
-                    worker.served += 1
-                    worker.outbox.send(dataclasses.replace(job, speed=worker.speed))
-                    break
-            else:
-                if free:
-                    self._release(free[0])
-
-    def _release(self, worker: _Worker) -> None:
-        """Ends a worker whose allocation is too short for the trials to come; a fresh job takes its place."""
-        worker.leaving = True
-        worker.outbox.send(Close())
-        self.note(f"Slurm job {worker.number} has too little time left for another trial: a new one is submitted")
-        self._submit_missing()
-
-    def _look(self) -> None:
-        """Asks Slurm which jobs there are, and gives back the trials of those that have ended without a word."""
+    def _look(self) -> list[tuple[RemoteSlot | None, News]]:
+        """Asks Slurm which jobs there are. Returns the last words of those that have ended, and that they are lost."""
         if not self._workers:
-            self._submit_missing()
-            return
-        states = slurm_commands.states([worker.number for worker in self._workers])
+            return []
+        news: list[tuple[RemoteSlot | None, News]] = []
+        found = states([worker.number for worker in self._workers])
         to_cancel = []
         for worker in list(self._workers):
             # Where Slurm's controller does not answer, the workers go on.
-            state = "UNKNOWN" if states is None else states.get(worker.number, "GONE")
+            state = "UNKNOWN" if found is None else found.get(worker.number, "GONE")
             silent = bool(worker.host) and worker.silence.is_death
-            if state not in (*slurm_commands.ENDED, "GONE") and not silent:
+            if state not in (*ENDED, "GONE") and not silent:
                 continue
-            if state not in slurm_commands.ENDED:
+            if state not in ENDED:
                 to_cancel.append(worker.number)
             with contextlib.suppress(MessageError):
-                for message in worker.inbox.receive():  # its last words
-                    self._take(worker, message)
-            self._on_ended(worker, "has been silent for too long" if silent else f"ended ({state.lower()})")
+                news += self._read(worker, worker.inbox.receive())
+            if worker in self._workers:
+                news.append(self._end(worker, "has been silent for too long" if silent else f"ended ({state.lower()})"))
         self._tell_why_none_starts()
         if to_cancel:
-            slurm_commands.attempt("scancel", *to_cancel)
-        self._submit_missing()
+            attempt("scancel", *to_cancel)
+        return news
 
-    def _on_ended(self, worker: _Worker, how: str) -> None:
+    def _end(self, worker: _Worker, how: str) -> tuple[RemoteSlot, News]:
+        """Forgets a worker. Returns that it is lost."""
         self._workers.remove(worker)
         worker.outbox.close()
-        if worker.trial is not None:
-            last = worker.last
-            outcome = Outcome(
-                end=TrialEnd.INTERRUPTED,
-                reason=f"{PREEMPTED}Slurm job {worker.number} on node {worker.host} {how}",
-                cost_seconds=0.0 if last is None else last.elapsed_seconds,
-                steps=0 if last is None else last.steps,
-            )
-            self._events.append(Finished(trial=worker.trial, outcome=outcome))
         if not worker.host:
             why = _last_line(worker.folder)
-            self._on_lost(
-                f"Slurm job {worker.number} {how} before it was ready{why}",
+            self._on_useless(
+                f"{worker.name} {how} before it was ready{why}",
                 f"{MAX_LOST_JOBS} Slurm jobs in a row {how} before they were ready{why}",
             )
         elif not worker.leaving:
-            self.note(f"Slurm job {worker.number} on node {worker.host} {how}")
+            self._note(f"{worker.name} on node {worker.host} {how}")
+        return worker, Lost(why=f"{worker.name} on node {worker.host} {how}")
 
-    def _on_lost(self, one: str, several: str) -> None:
+    def _on_useless(self, one: str, several: str) -> None:
         """Counts a job that was of no use, and says so where others work. Too many in a row are a `UsageError`."""
         self._lost_jobs += 1
-        if any(worker.host and not worker.leaving for worker in self._workers):  # their trials are not ended
-            self.note(one)
+        if self.num_slots():  # their trials are not ended
+            self._note(one)
             self._submit_after = time.monotonic() + RESUBMIT_SECONDS
         elif self._lost_jobs >= MAX_LOST_JOBS:
             raise UsageError(several)
@@ -390,14 +281,157 @@ class SlurmBackend:
         if any(worker.host for worker in self._workers) or time.monotonic() - self._told_at < TELL_SECONDS:
             return
         self._told_at = time.monotonic()
-        new = set(slurm_commands.reasons([worker.number for worker in self._workers])) - self._told
+        new = set(reasons([worker.number for worker in self._workers])) - self._told
         if new:
             self._told |= new
-            self.note(f"no Slurm job has started yet; the reason that squeue gives: {', '.join(sorted(new))}")
+            self._note(f"no Slurm job has started yet; the reason that squeue gives: {', '.join(sorted(new))}")
 
 
 def _last_line(folder: Path) -> str:
     with contextlib.suppress(OSError):
         lines = [line for line in (folder / OUTPUT).read_text(errors="replace").splitlines() if line.strip()]
-        return f": {lines[-1][:300]}" if lines else ""
+        return f": {lines[-1][:MAX_CHARACTERS]}" if lines else ""
     return ""
+
+
+def note_job(folder: Path, number: str) -> None:
+    """Keeps the number of a job that was submitted."""
+    with (folder / JOBS).open("a") as jobs:
+        print(number, file=jobs)
+
+
+def end_left_behind(artifacts: Path) -> Sequence[str]:
+    """Ends the jobs of sweeps that were killed, and removes their folders, which ends the workers, too.
+
+    Args:
+        artifacts: the folder of the sweep's artifacts.
+
+    Returns:
+        The numbers of the jobs.
+    """
+    ended: list[str] = []
+    for folder in sorted(artifacts.glob(f"{FOLDER}*")):
+        with contextlib.suppress(OSError):
+            if _has_ended(folder):
+                jobs = folder / JOBS
+                numbers = jobs.read_text().split() if jobs.exists() else []
+                ended += [number for number in numbers if _NUMBER.fullmatch(number)]  # else it might be an option
+                shutil.rmtree(folder, ignore_errors=True)
+    if ended:
+        attempt("scancel", *ended)
+    return ended
+
+
+def _has_ended(folder: Path) -> bool:
+    """Whether a sweep has: it was a process of this machine and is gone, or has shown no life for too long."""
+    owner = folder / OWNER
+    if owner.exists() and (name := owner.read_text()):
+        if lease.dead_owners([name]):
+            return True
+        if lease.living_owners([name]) or name == lease.current_owner():
+            return False
+    # Both times are by the clock of the file system. Those of other machines may be off.
+    now = folder.parent / f".now-{secrets.token_hex(8)}"
+    now.touch()
+    try:
+        age = now.stat().st_mtime - (folder / ALIVE).stat().st_mtime
+    finally:
+        now.unlink()
+    return age > DEAD_SECONDS
+
+
+def parse_options(options: str) -> list[str]:
+    """Returns options for sbatch as words, from a text such as "--partition=gpu --time=4:00:00".
+
+    Raises:
+        UsageError: it cannot be split into words, or has an option with which the sweep would lose sight of its jobs.
+    """
+    try:
+        words = shlex.split(options)
+    except ValueError as error:
+        raise UsageError(f"--slurm-options {options} cannot be read: {error}") from error
+    for word in words:
+        for (short, long), why in _UNUSABLE.items():
+            if word.partition("=")[0] == f"--{long}" or re.match(f"-{short}(?!-)", word):
+                raise UsageError(f"--slurm-options: {word} cannot be used, as {why}; leave it out")
+    return words
+
+
+def resources(cores: int, gpus: int, options: Sequence[str]) -> list[str]:
+    """Returns the words for sbatch that say what a job needs. The user's own come last, so they win."""
+    return [f"--cpus-per-task={cores}", *([f"--gpus={gpus}"] if gpus else []), *options]
+
+
+def check(asked: Sequence[str]) -> None:
+    """Asks Slurm whether it takes a job of these `resources`. No job runs.
+
+    Raises:
+        UsageError: there is no Slurm here, or it refuses the job.
+    """
+    if shutil.which("sbatch") is None:
+        raise UsageError("--backend slurm needs Slurm's sbatch on this machine, and there is none: use a login node")
+    if attempt("sbatch", "--test-only", *asked, "--wrap=true") is None:
+        # That also fails where no node is up just now. Then a job may wait, and only submitting one tells. A job that
+        # is too large for every node passes here, and is refused when the first worker is submitted.
+        attempt("scancel", submit("--hold", "--job-name=protein-check", "--output=/dev/null", *asked, "--wrap=true"))
+
+
+def submit(*words: str) -> str:
+    """Submits a job and returns its number. Raises `UsageError` where Slurm refuses it."""
+    return call("sbatch", "--parsable", *words).strip().splitlines()[-1].partition(";")[0]
+
+
+def states(numbers: Sequence[str]) -> Mapping[str, str] | None:
+    """Returns the states of jobs by number, without those that Slurm has forgotten; None: it does not answer."""
+    try:
+        answer = call("squeue", "-h", "-t", "all", "-o", "%i %T", "-j", ",".join(numbers))
+    except UsageError as error:
+        return {} if _FORGOTTEN in str(error) else None
+    return dict(line.split()[:2] for line in answer.splitlines() if len(line.split()) >= 2)
+
+
+def reasons(numbers: Sequence[str]) -> list[str]:
+    """Returns why jobs wait, in Slurm's words, such as Resources or PartitionTimeLimit; none where it is not known."""
+    answer = attempt("squeue", "-h", "-t", "PENDING", "-o", "%r", "-j", ",".join(numbers)) if numbers else None
+    return [line.strip() for line in (answer or "").splitlines() if line.strip() not in ("", "None")]
+
+
+def call(*command: str) -> str:
+    """Runs one of Slurm's commands and returns what it prints. Raises `UsageError` where that fails.
+
+    Filters that the user has set for squeue and scancel would hide jobs: one that is not seen is taken for ended. So
+    would the variables that stand for the options that `parse_options` refuses.
+    """
+    hiding = ("SQUEUE_", "SCANCEL_", "SBATCH_ARRAY_INX", "SBATCH_WAIT", "SBATCH_CLUSTERS")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(hiding)}
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env=environment,
+            timeout=COMMAND_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UsageError(f"{command[0]} does not work: {error}") from error
+    if done.returncode:
+        words = said(done.stderr) or f"exit code {done.returncode}"
+        raise UsageError(f"{command[0]} refused: {words}; see --slurm-options")
+    return done.stdout
+
+
+def attempt(*command: str) -> str | None:
+    """Runs one of Slurm's commands and returns what it prints; None: it fails."""
+    with contextlib.suppress(UsageError):
+        return call(*command)
+    return None
+
+
+def said(text: str) -> str:
+    """Returns in one line what a command has printed on several, without who says it and where to read on."""
+    lines = [_SPEAKER.sub("", " ".join(line.split())) for line in text.splitlines()]
+    kept = [line for line in lines if line and not _ADVICE.match(line)]
+    return "; ".join(dict.fromkeys(kept))[:MAX_CHARACTERS]

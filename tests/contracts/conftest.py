@@ -15,11 +15,10 @@ from ray_clusters import RayCluster
 
 from protein.ports import Backend
 from protein.run.command import CommandBackend
+from protein.run.fleet import Fleet
 from protein.run.function import FunctionBackend
 from protein.run.function_processes import FunctionProcesses
-from protein.run.ray import RayBackend
-from protein.run.ray_messages import Needs
-from protein.run.slurm import SlurmBackend
+from protein.run.ray import Needs, RayTransport
 from protein.run.trainer import LocalBackend
 from protein.types import Direction
 
@@ -50,7 +49,7 @@ def command() -> Iterator[CommandBackend]:
 
 
 @pytest.fixture(scope="module")
-def remote(ray_cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayBackend]:
+def remote(ray_cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """One for all tests here: it lives as long as a sweep does, and its trials know nothing of each other.
 
     At the end it gives the nodes' cores back, which tests of other files need.
@@ -61,17 +60,17 @@ def remote(ray_cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="module")
-def remote_command(ray_cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayBackend]:
+def remote_command(ray_cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """As `remote`, for commands of the user's."""
     make = functools.partial(CommandBackend, Direction.MAXIMIZE, silence_seconds=PATIENCE_SECONDS)
     settings = ray_clusters.settings(tmp_path_factory.getbasetemp(), make_backend=make)
-    backend = RayBackend(ray_cluster.address, Needs(), settings)
+    backend = Fleet(RayTransport(ray_cluster.address, Needs()), settings)
     yield backend
     backend.close()
 
 
 @pytest.fixture(scope="module")
-def in_slurm(slurm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmBackend]:
+def in_slurm(slurm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """Trials of the trainer in a job of Slurm; one backend for all tests here, as above."""
     backend = slurm_cluster.backend(tmp_path_factory.getbasetemp(), slurm_cluster.trainer)
     yield backend
@@ -79,7 +78,7 @@ def in_slurm(slurm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.fixture(scope="module")
-def command_in_slurm(slurm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmBackend]:
+def command_in_slurm(slurm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     backend = slurm_cluster.backend(tmp_path_factory.getbasetemp(), slurm_cluster.command)
     yield backend
     backend.close()

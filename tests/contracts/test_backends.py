@@ -19,11 +19,10 @@ from patience import PATIENCE_SECONDS, left_behind, wait_until
 
 from protein.ports import Backend, Finished, Job, TrialProgress
 from protein.run.command import CommandBackend
+from protein.run.fleet import Fleet
 from protein.run.function import FunctionBackend, Report, run_trial
 from protein.run.function_processes import FunctionProcesses
 from protein.run.processes import ProcessBackend
-from protein.run.ray import RayBackend
-from protein.run.slurm import SlurmBackend
 from protein.run.trainer import LocalBackend
 from protein.types import CONTINUABLE, CONTINUABLE_SECONDS, Direction, TrialEnd, TrialState
 
@@ -323,7 +322,7 @@ def test_a_trial_that_ended_before_it_was_stopped_early_keeps_its_end(
     elif isinstance(backend, ProcessBackend):
         with contextlib.suppress(psutil.NoSuchProcess):  # it may have ended already
             psutil.Process(next(iter(backend._running.values())).pid).wait(PATIENCE_SECONDS)
-    elif isinstance(backend, RayBackend | SlurmBackend):
+    elif isinstance(backend, Fleet):
 
         def finished_there() -> bool:
             backend.num_slots()  # receives what has come; a first worker may not be there yet

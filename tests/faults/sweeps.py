@@ -93,8 +93,8 @@ def make_backend(kind: str, artifacts: Path, stop: threading.Event) -> Backend:
     make = functools.partial(LocalBackend, entry=ENTRY, preload=("tests.faults.trial",))
     if kind == "processes":
         return make()
-    from protein.run.ray import RayBackend
-    from protein.run.ray_messages import Needs
+    from protein.run.fleet import Fleet
+    from protein.run.ray import Needs, RayTransport
     from protein.run.slot import SlotSettings, put_probe
 
     settings = SlotSettings(
@@ -104,13 +104,8 @@ def make_backend(kind: str, artifacts: Path, stop: threading.Event) -> Backend:
         search_path=tuple(sys.path),
         working_directory=str(Path.cwd()),
     )
-    return RayBackend(
-        os.environ["FAULTS_RAY"],
-        Needs(cores=1.0),
-        settings,
-        note=lambda line: print(line, flush=True),
-        should_stop=stop.is_set,
-    )
+    transport = RayTransport(os.environ["FAULTS_RAY"], Needs(cores=1.0), should_stop=stop.is_set)
+    return Fleet(transport, settings, note=lambda line: print(line, flush=True))
 
 
 def sweep_processes(store_url: str, arguments: argparse.Namespace) -> int:

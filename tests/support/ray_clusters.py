@@ -22,13 +22,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import psutil
 import pytest
 from patience import PATIENCE_SECONDS
 
-from protein.run.ray import RayBackend
-from protein.run.ray_messages import Needs
+from protein.run.fleet import Fleet
+from protein.run.ray import Needs, RayTransport
 from protein.run.slot import SlotSettings, put_probe
 from protein.run.trainer import LocalBackend
 
@@ -109,7 +110,9 @@ class RayCluster:
 
         os.environ.update(SLOW_MACHINE)  # the nodes inherit them
         self._cluster = Cluster()
-        self.head = self._started(num_cpus=0, include_dashboard=False, include_log_monitor=False, no_monitor=True)
+        # Else the head is the cluster of this machine for all users of Ray, also after it has ended.
+        with mock.patch("ray._private.utils.write_ray_address"):
+            self.head = self._started(num_cpus=0, include_dashboard=False, include_log_monitor=False, no_monitor=True)
         self.address: str = self.head.address
 
     def add(self, cores: int, **resources: float) -> Any:
@@ -199,5 +202,5 @@ def settings(artifacts: Path, **changes: Any) -> SlotSettings:
     return SlotSettings(**made, probe=put_probe(artifacts, made.get("artifacts_url")))
 
 
-def backend(address: str, artifacts: Path, **needs: Any) -> RayBackend:
-    return RayBackend(address, Needs(**needs), settings(artifacts))
+def backend(address: str, artifacts: Path, **needs: Any) -> Fleet:
+    return Fleet(RayTransport(address, Needs(**needs)), settings(artifacts))

@@ -21,8 +21,9 @@ from patience import PATIENCE_SECONDS
 
 from protein.ports import Backend
 from protein.run.command import CommandBackend
+from protein.run.fleet import Fleet
 from protein.run.slot import SlotSettings, put_probe
-from protein.run.slurm import SlurmBackend
+from protein.run.slurm import SlurmTransport
 from protein.run.trainer import LocalBackend
 from protein.types import Direction
 
@@ -76,7 +77,12 @@ trainer = functools.partial(LocalBackend, entry="trial:main", preload=(), silenc
 command = functools.partial(CommandBackend, Direction.MAXIMIZE, silence_seconds=PATIENCE_SECONDS)
 
 
-def backend(artifacts: Path, make_backend: Callable[[], Backend], **changes: Any) -> SlurmBackend:
+def backend(
+    artifacts: Path,
+    make_backend: Callable[[], Backend],
+    note: Callable[[str], None] = lambda line: None,
+    **changes: Any,
+) -> Fleet:
     """Returns a backend of jobs that run trials by `make_backend`, one core each."""
     settings = SlotSettings(
         make_backend=make_backend,
@@ -84,7 +90,7 @@ def backend(artifacts: Path, make_backend: Callable[[], Backend], **changes: Any
         probe=put_probe(artifacts),
         search_path=(*sys.path, ASSETS),
     )
-    return SlurmBackend("test", settings, **{"workers": 1, "cores": 1} | changes)
+    return Fleet(SlurmTransport("test", **{"workers": 1, "cores": 1} | changes), settings, note=note)
 
 
 @contextmanager

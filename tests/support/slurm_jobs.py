@@ -10,16 +10,16 @@ import slurm_cluster
 from patience import PATIENCE_SECONDS
 
 from protein.ports import Job
-from protein.run.slurm import SlurmBackend
+from protein.run.fleet import Fleet
 from protein.types import Trial
 
 
 @pytest.fixture(name="start")
-def slurm_backends(slurm: None, tmp_path: Path) -> Iterator[Callable[..., SlurmBackend]]:
+def slurm_backends(slurm: None, tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
     """Makes backends that are closed after the test."""
-    made: list[SlurmBackend] = []
+    made: list[Fleet] = []
 
-    def make(**changes: Any) -> SlurmBackend:
+    def make(**changes: Any) -> Fleet:
         made.append(slurm_cluster.backend(tmp_path, slurm_cluster.trainer, **changes))
         return made[-1]
 
@@ -40,7 +40,7 @@ def job(folder: Path, number: int = 0, *, max_seconds: float | None = None, **tr
     )
 
 
-def wait_for_slots(backend: SlurmBackend, count: int = 1) -> None:
+def wait_for_slots(backend: Fleet, count: int = 1) -> None:
     until = time.monotonic() + PATIENCE_SECONDS
     while backend.num_slots() < count:
         assert time.monotonic() < until, "no job of Slurm has become a worker"

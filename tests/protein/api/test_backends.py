@@ -9,7 +9,7 @@ import ray_clusters
 import small_sweep
 from commands import Run
 
-from protein.api.backends import MAX_WORKERS, Place, _resources, elsewhere
+from protein.api.backends import MAX_WORKERS, Place, _resources, connected
 from protein.cli.parse import parse
 from protein.cli.sweep_plan import define, make_place, make_slots_elsewhere
 from protein.errors import UsageError
@@ -78,7 +78,7 @@ def test_a_cluster_that_cannot_be_used_leaves_no_folder(tmp_path: Path) -> None:
     ray_clusters.require_ray()
     (tmp_path / "mine").mkdir()
     for directory in (tmp_path / "mine" / "runs" / "s", tmp_path / "mine"):
-        connected = elsewhere(
+        machines = connected(
             Place(backend="ray:127.0.0.1:1"),
             small_sweep.sweep_spec(),
             directory,
@@ -88,7 +88,7 @@ def test_a_cluster_that_cannot_be_used_leaves_no_folder(tmp_path: Path) -> None:
             machines=None,
             on_machine=lambda machine: None,
         )
-        with pytest.raises(UsageError, match=r"there is no Ray cluster at 127\.0\.0\.1:1"), connected:
+        with pytest.raises(UsageError, match=r"there is no Ray cluster at 127\.0\.0\.1:1"), machines:
             pass
         assert list((tmp_path / "mine").iterdir()) == []
 

@@ -1,5 +1,6 @@
 """Messages of the mailbox: each comes out as it went in, and what somebody else has written is data, or no message."""
 
+import dataclasses
 import functools
 import json
 import os
@@ -15,12 +16,12 @@ from hypothesis import strategies as st
 
 from protein.errors import UsageError
 from protein.ports import Finished, Job, TrialProgress
-from protein.run import slurm, slurm_commands
+from protein.run import slurm
 from protein.run.command import CommandBackend
+from protein.run.fleet import Fleet
 from protein.run.mail import MessageError, decode, encode
-from protein.run.mailbox import MAX_MESSAGE_BYTES, Inbox, Outbox
-from protein.run.slot import Calibrating, Facts, SlotSettings
-from protein.run.slurm_messages import FROM_WORKER, Alive, Close, Leaving, Note, Ready, Setup, Stop
+from protein.run.mailbox import FROM_WORKER, MAX_MESSAGE_BYTES, Inbox, Outbox
+from protein.run.slot import Alive, Calibrating, Close, Facts, Leaving, Note, Ready, SlotSettings, Stop, version
 from protein.run.trainer import LocalBackend
 from protein.types import Artifact, Direction, Machine, Measurement, Outcome, Resources, Trial, TrialEnd
 
@@ -31,6 +32,17 @@ MACHINE = Machine(
 OUTCOME = Outcome(
     end=TrialEnd.CAPPED, reason="x", score=None, cost_seconds=2.0, steps=4, timings={"startup": 0.5}, metrics={"m": 1.0}
 )
+JOB = Job(
+    trial=TRIAL,
+    config={"train": {"seed": 1, "list": [1, 2.5, None]}},
+    directory=Path("/runs/s/0003"),
+    max_seconds=None,
+    max_memory_bytes=1 << 40,
+    continues=Path("/runs/s/0001"),
+    at_limit=TrialEnd.OUT_OF_BUDGET,
+    resources=Resources(cores=(1, 2), gpus=("0",)),
+    speed=None,
+)
 MESSAGES = [
     Close(),
     Alive(),
@@ -38,17 +50,7 @@ MESSAGES = [
     Note(text="ü\n"),
     Stop(trial=TRIAL, end=TrialEnd.INTERRUPTED, reason="why"),
     Ready(facts=Facts(host="n", version="1", shares_artifacts=True, machine=MACHINE, niceness=3), seconds_left=None),
-    Job(
-        trial=TRIAL,
-        config={"train": {"seed": 1, "list": [1, 2.5, None]}},
-        directory=Path("/runs/s/0003"),
-        max_seconds=None,
-        max_memory_bytes=1 << 40,
-        continues=Path("/runs/s/0001"),
-        at_limit=TrialEnd.OUT_OF_BUDGET,
-        resources=Resources(cores=(1, 2), gpus=("0",)),
-        speed=None,
-    ),
+    JOB,
     TrialProgress(
         trial=TRIAL, measurements=(Measurement(steps=1, elapsed_seconds=0.5, score=1.0, metrics={"loss": 2.0}),)
     ),
@@ -79,7 +81,7 @@ def test_a_worker_is_told_which_backend_it_makes(make: Any) -> None:
         search_path=("/a", "/b"),
         calibrating=Calibrating(threads=1, device="cpu", known=(MACHINE,)),
     )
-    found = decode(encode(Setup(slot=slot, cores=2))).slot
+    found = decode(encode(slot))
     backends = [one() for one in (found.make_backend, make)]
     assert type(backends[0]) is type(backends[1])
     assert str(vars(backends[0]).get("_direction")) == str(vars(backends[1]).get("_direction"))
@@ -95,7 +97,7 @@ def test_a_worker_is_told_which_backend_it_makes(make: Any) -> None:
 def test_no_other_backend_can_be_told() -> None:
     slot = SlotSettings(make_backend=os.getcwd, artifacts=Path(), probe="")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="a worker makes one of LocalBackend, CommandBackend"):
-        encode(Setup(slot=slot, cores=1))
+        encode(slot)
 
 
 class Bomb:
@@ -145,7 +147,7 @@ def test_what_is_no_message_runs_nothing(tmp_path: Path, monkeypatch: pytest.Mon
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
         lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     ),
-    st.sampled_from(["Setup", "Job", "Stop", "Ready", "Note", "TrialProgress", "Finished", "Close"]),
+    st.sampled_from(["SlotSettings", "Job", "Stop", "Ready", "Note", "TrialProgress", "Finished", "Close"]),
 )
 def test_any_value_is_a_message_or_none(value: Any, kind: str) -> None:
     try:
@@ -184,42 +186,81 @@ def test_a_pipe_is_not_waited_for_and_a_link_not_followed(tmp_path: Path) -> Non
     assert Inbox(tmp_path / "pipe").receive() == [] and Inbox(tmp_path / "link").receive() == []
 
 
+def with_slurm(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """Makes a Slurm that takes every job and starts none. Returns the list of commands that it is given."""
+    commands: list[tuple[str, ...]] = []
+    monkeypatch.setattr(slurm, "attempt", lambda *words: commands.append(words))
+    monkeypatch.setattr(slurm, "submit", lambda *_: "100")
+    return commands
+
+
+def append(worker: Any, *contents: bytes) -> None:
+    """Writes what comes from a worker."""
+    with (worker.folder / FROM_WORKER).open("ab") as file:
+        for content in contents:
+            file.write(struct.pack("<q", len(content)) + content)
+
+
+def ready(version: str = version()) -> bytes:
+    return encode(Ready(facts=Facts(host="node", version=version, shares_artifacts=True), seconds_left=None))
+
+
 def test_a_worker_that_sends_what_is_no_message_is_ended_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commands: list[tuple[str, ...]] = []
-    monkeypatch.setattr(slurm_commands, "attempt", lambda *words: commands.append(words))
-    monkeypatch.setattr(slurm_commands, "submit", lambda *words: str(100 + len(commands)))
-    monkeypatch.setattr(slurm_commands, "resources", lambda *_: [])
-    notes: list[str] = []
+    commands, notes = with_slurm(monkeypatch), list[str]()
+    transport = slurm.SlurmTransport("s", workers=2, cores=1)
     slot = SlotSettings(make_backend=LocalBackend, artifacts=tmp_path, probe="")
-    backend = slurm.SlurmBackend("s", slot, workers=2, cores=1, note=notes.append)
-    good, bad = backend._workers
-    bad.host = good.host = "node"
-    bad.trial = TRIAL
-    for worker, content in ((good, encode(Note(text="well"))), (bad, pickle.dumps(Bomb()))):
-        (worker.folder / FROM_WORKER).write_bytes(struct.pack("<q", len(content)) + content)
+    backend = Fleet(transport, slot, note=notes.append)
+    good, bad = transport._workers
+    append(bad, ready())
+    backend.num_slots()
+    backend.start(dataclasses.replace(JOB, directory=tmp_path / "0003"))
+    append(good, ready(), encode(Note(text="well")))
+    append(bad, pickle.dumps(Bomb()))
+    monkeypatch.setattr(transport, "start_slots", lambda num_jobs: None)
     [event] = backend.poll(0.0)
     assert isinstance(event, Finished) and event.outcome.end is TrialEnd.INTERRUPTED
     assert "a message cannot be read" in event.outcome.reason
-    assert ("scancel", bad.number) in commands and backend._workers == [good]
-    assert notes[0] == "well" or notes[1] == "well"
+    assert ("scancel", bad.number) in commands and transport._workers == [good]
+    assert "well" in notes
     assert sum("a message cannot be read" in note for note in notes) == 1
     backend.close()
 
 
 def test_a_report_is_of_the_trial_that_the_worker_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm_commands, "attempt", lambda *_: None)
-    monkeypatch.setattr(slurm_commands, "submit", lambda *_: "1")
-    monkeypatch.setattr(slurm_commands, "resources", lambda *_: [])
-    slot = SlotSettings(make_backend=LocalBackend, artifacts=tmp_path, probe="")
-    backend = slurm.SlurmBackend("s", slot, workers=1, cores=1)
-    [worker] = backend._workers
-    worker.trial = TRIAL
+    with_slurm(monkeypatch)
+    transport = slurm.SlurmTransport("s", workers=1, cores=1)
+    backend = Fleet(transport, SlotSettings(make_backend=LocalBackend, artifacts=tmp_path, probe=""))
+    [worker] = transport._workers
+    append(worker, ready())
+    backend.num_slots()
+    backend.start(dataclasses.replace(JOB, directory=tmp_path / "0003"))
     other = Trial(id=7, sweep_id=9, number=0, params={}, seed=0, owner="somebody")
-    outbox = Outbox(worker.folder / FROM_WORKER)
-    outbox.send(Finished(trial=other, outcome=OUTCOME))
-    outbox.close()
+    append(worker, encode(Finished(trial=other, outcome=OUTCOME)))
     [event] = backend.poll(0.0)
     assert event.trial == TRIAL
+    backend.close()
+
+
+def test_a_worker_with_another_version_of_protein_ends_the_sweep_unless_others_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands, notes = with_slurm(monkeypatch), list[str]()
+    transport = slurm.SlurmTransport("s", workers=2, cores=1)
+    slot = SlotSettings(make_backend=LocalBackend, artifacts=tmp_path, probe="")
+    backend = Fleet(transport, slot, note=notes.append)
+    first, second = transport._workers
+    append(first, ready())
+    append(second, ready("0.0.9"))
+    assert backend.num_slots() == 1
+    assert ("scancel", second.number) in commands and second not in transport._workers
+    assert any(f"node node has protein 0.0.9, and this machine {version()}" in note for note in notes)
+    transport._end(first, "ended")
+    backend.num_slots()
+    transport._submit_after = 0.0
+    backend.num_slots()
+    append(transport._workers[0], ready("0.0.9"))
+    with pytest.raises(UsageError, match=r"node node has protein 0.0.9, and this machine .*: install the same version"):
+        backend.num_slots()
     backend.close()

@@ -24,25 +24,25 @@ from protein.errors import UsageError
 from protein.ports import Finished, Job, TrialProgress
 from protein.run.command import CommandBackend
 from protein.run.command_settings import CommandSettings
-from protein.run.ray import RayBackend
-from protein.run.ray_messages import Needs
+from protein.run.fleet import Fleet
+from protein.run.ray import Needs, RayTransport
 from protein.types import Direction, Trial, TrialEnd
 
 ROOT = Path(__file__).parents[3]
 ASSETS = ROOT / "tests" / "assets"
 
-Start = Callable[..., RayBackend]
+Start = Callable[..., Fleet]
 
 
 @pytest.fixture
 def start(ray_cluster: RayCluster, tmp_path: Path) -> Iterator[Start]:
     """Makes backends that are closed after the test."""
-    made: list[RayBackend] = []
+    made: list[Fleet] = []
 
-    def make(*, notes: list[str] | None = None, slot: dict[str, Any] | None = None, **needs: Any) -> RayBackend:
+    def make(*, notes: list[str] | None = None, slot: dict[str, Any] | None = None, **needs: Any) -> Fleet:
         settings = ray_clusters.settings(tmp_path, **(slot or {}))
         note = (lambda line: None) if notes is None else notes.append
-        made.append(RayBackend(ray_cluster.address, Needs(**needs), settings, note=note))
+        made.append(Fleet(RayTransport(ray_cluster.address, Needs(**needs)), settings, note=note))
         return made[-1]
 
     yield make
@@ -57,7 +57,7 @@ def job(folder: Path, number: int = 0, **train: object) -> Job:
     return Job(trial=trial, config=config, directory=folder / f"{number:04d}", max_seconds=None, max_memory_bytes=None)
 
 
-def wait(backend: RayBackend, until: Callable[[TrialProgress | Finished], bool]) -> Any:
+def wait(backend: Fleet, until: Callable[[TrialProgress | Finished], bool]) -> Any:
     """Returns the first event of this kind."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
@@ -65,6 +65,11 @@ def wait(backend: RayBackend, until: Callable[[TrialProgress | Finished], bool])
             if until(event):
                 return event
     raise AssertionError("no such event has come")
+
+
+def driver_of(backend: Fleet) -> "subprocess.Popen[bytes]":
+    assert isinstance(backend._transport, RayTransport)
+    return backend._transport._driver._process
 
 
 def is_end(event: object) -> bool:
@@ -75,7 +80,7 @@ def is_point(event: object) -> bool:
     return isinstance(event, TrialProgress) and bool(event.measurements)
 
 
-def wait_for_slots(backend: RayBackend, count: int) -> None:
+def wait_for_slots(backend: Fleet, count: int) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while backend.num_slots() != count:
         assert time.monotonic() < deadline, f"{backend.num_slots()} slots, not {count}"
@@ -132,7 +137,7 @@ tests.sweep_that_is_killed({ray_cluster.address!r}, {str(tmp_path)!r})
 
 def sweep_that_is_killed(address: str, folder: str) -> None:
     make = functools.partial(CommandBackend, Direction.MAXIMIZE)
-    backend = RayBackend(address, Needs(), ray_clusters.settings(Path(folder), make_backend=make))
+    backend = Fleet(RayTransport(address, Needs()), ray_clusters.settings(Path(folder), make_backend=make))
     words = [sys.executable, "-S", "-c", "print(1, flush=True); import time; time.sleep(600)", f"{folder}/{{lr}}"]
     command = CommandSettings(text=shlex.join(words), params="placeholders", fixed={})
     trial = Trial(id=1, sweep_id=1, number=0, params={"lr": 0.5}, seed=0, owner="test")
@@ -162,7 +167,7 @@ def test_a_lost_connection_preempts_trials_and_the_next_one_connects_again(start
     backend = start(notes=notes)
     backend.start(job(tmp_path, behaviour="hang"))
     wait(backend, is_point)
-    os.kill(backend._driver._process.pid, signal.SIGKILL)
+    os.kill(driver_of(backend).pid, signal.SIGKILL)
     outcome = wait(backend, is_end).outcome
     assert (outcome.end, outcome.steps) == (TrialEnd.INTERRUPTED, 1)
     assert outcome.reason == "preempted: the connection to the Ray cluster was lost"
@@ -180,7 +185,8 @@ def test_trials_are_placed_where_their_resources_are(start: Start, tmp_path: Pat
     backend.start(job(tmp_path))
     assert wait(backend, is_end).outcome.end is TrialEnd.COMPLETE
     late = TrialProgress(trial=job(tmp_path).trial, measurements=())
-    assert backend._taken(late) == []
+    backend._take(backend._slots[0], late)
+    assert backend.poll(0.0) == []
     assert notes[1:] == ["a late report of trial 0 was ignored: it runs elsewhere or has ended"]
     assert re.fullmatch(r"the Ray cluster at [\d.:]+ is used: .*1 node with \d cores?, 1 A100.*", notes[0])
 
@@ -225,7 +231,7 @@ def test_a_slots_process_that_dies_gives_its_trial_back_with_rays_reason(start: 
     backend.start(job(tmp_path, behaviour="hang"))
     wait(backend, is_point)
     ours = psutil.Process().children(recursive=True)  # other clusters of this machine have slots, too
-    slots = [process for process in ours if "_SlotActor" in " ".join(process.cmdline())]
+    slots = [process for process in ours if "ray::Slot" in " ".join(process.cmdline())]
     assert len(slots) == 1
     slots[0].kill()
     reason = wait(backend, is_end).outcome.reason
@@ -241,9 +247,10 @@ def test_a_sweep_that_is_stopped_while_it_connects_ends_at_once(tmp_path: Path) 
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         asked = itertools.count()
-        backend = RayBackend(address, Needs(), ray_clusters.settings(tmp_path), should_stop=lambda: next(asked) == 3)
+        transport = RayTransport(address, Needs(), should_stop=lambda: next(asked) == 3)
+        backend = Fleet(transport, ray_clusters.settings(tmp_path))
     assert backend.num_slots() == 0
-    assert backend._driver._process.returncode is not None
+    assert transport._driver._process.returncode is not None
     backend.close()
 
 
@@ -254,7 +261,7 @@ def test_a_folder_that_is_not_shared_is_said_at_once(ray_cluster: RayCluster, tm
     with pytest.raises(
         UsageError, match=r"does not see the folder of artifacts, .*; give --artifacts a folder that all"
     ):
-        RayBackend(ray_cluster.address, Needs(), settings)
+        Fleet(RayTransport(ray_cluster.address, Needs()), settings)
 
 
 @pytest.mark.slow

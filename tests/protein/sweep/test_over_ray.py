@@ -21,9 +21,8 @@ from protein import storage
 from protein.engine.designer import RandomDesigner
 from protein.errors import TrialLost, UsageError
 from protein.ports import Backend, Finished, SweepStatus, TrialProgress
-from protein.run.mirrored import MirroredBackend
-from protein.run.ray import RayBackend
-from protein.run.ray_messages import Needs
+from protein.run.fleet import Fleet
+from protein.run.ray import Needs, RayTransport
 from protein.sweep.loop import LoopSettings, run_sweep
 from protein.sweep.trials import note_late_report
 from protein.types import Budget, Measurement, Outcome, Trial, TrialEnd, TrialRecord, TrialState
@@ -127,7 +126,7 @@ def test_after_its_head_died_the_same_command_goes_on_on_another_cluster(
 class CutOff:
     """A backend that is out of reach from trial 0's second report on, until it is let go. That report is then late."""
 
-    def __init__(self, backend: RayBackend) -> None:
+    def __init__(self, backend: Fleet) -> None:
         self._backend = backend
         self.is_cut_off, self.let_go = threading.Event(), threading.Event()
         self.num_slots, self.start, self.stop, self.close = (
@@ -263,9 +262,7 @@ def test_artifacts_go_through_a_url_when_a_node_dies_whose_folders_nobody_shares
     cluster, doomed = apart()
     with pytest.raises(UsageError, match="does not see the folder of artifacts"):
         ray_clusters.backend(cluster.address, folder)
-    backend = MirroredBackend(
-        RayBackend(cluster.address, Needs(), ray_clusters.settings(folder, artifacts_url=url)), url
-    )
+    backend = Fleet(RayTransport(cluster.address, Needs()), ray_clusters.settings(folder, artifacts_url=url))
     saved = tmp_path / "bucket" / "s" / "0000" / "checkpoint.safetensors"
 
     def kill(trials: list[TrialRecord]) -> bool:

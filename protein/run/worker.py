@@ -1,4 +1,4 @@
-"""A worker in a Slurm job: `python -m protein.run.slurm_worker FOLDER`. It runs one trial after the other.
+"""A slot that talks to its sweep through files: `python -m protein.run.worker FOLDER`. It runs trial after trial.
 
 It ends when it is told to; when its allocation ends, which Slurm announces by a signal (SIGUSR1 some time before,
 SIGTERM for a preemption): the trial then writes its checkpoint and is given back; and when the sweep has been silent
@@ -16,26 +16,12 @@ from pathlib import Path
 
 from protein.errors import ProteinError
 from protein.ports import Finished, Job
-from protein.run.mailbox import Inbox, Outbox
-from protein.run.slot import Slot, facts
-from protein.run.slurm_messages import (
-    ALIVE,
-    ALIVE_SECONDS,
-    FROM_WORKER,
-    TO_WORKER,
-    Alive,
-    Close,
-    Leaving,
-    Note,
-    Ready,
-    Setup,
-    Silence,
-    Stop,
-)
+from protein.run.mailbox import ALIVE, ALIVE_SECONDS, FROM_WORKER, TO_WORKER, Inbox, Outbox, Silence
+from protein.run.slot import Alive, Close, Leaving, Ready, Slot, SlotSettings, Stop, facts
 from protein.types import PREEMPTED, Outcome, Trial, TrialEnd
 
 POLL_SECONDS = 0.1
-SETUP_SECONDS = 60.0  # within which the first message must be there
+SETTINGS_SECONDS = 60.0  # within which the first message must be there
 MAX_BUSY_SECONDS = 1800.0  # with one trial's start, after which it counts as hung
 
 
@@ -54,14 +40,14 @@ class _Worker:
             signal.signal(number, self._on_signal)
 
     def run(self) -> None:
-        setup = self._setup()
+        settings = self._settings()
         if any(isinstance(message, Close) for message in self._early):  # before it is measured how fast the node is
             self._outbox.close()
             return
-        slot = Slot(setup.slot)
+        slot = Slot(settings)
         threading.Thread(target=self._say_alive, daemon=True).start()
         try:
-            self._send(Ready(facts=facts(setup.slot), seconds_left=seconds_left()))
+            self._send(Ready(facts=facts(settings), seconds_left=seconds_left()))
             while not (self._leaving and self._trial is None) and self._sweep_lives():
                 self._looked = time.monotonic()
                 if self._is_told_to_end(slot):
@@ -88,16 +74,16 @@ class _Worker:
     def _on_signal(self, number: int, _: object) -> None:
         self._signal = signal.Signals(number).name
 
-    def _setup(self) -> Setup:
-        until = time.monotonic() + SETUP_SECONDS
+    def _settings(self) -> SlotSettings:
+        until = time.monotonic() + SETTINGS_SECONDS
         while time.monotonic() < until:
             if messages := self._inbox.receive():
-                setup, *self._early = messages
-                if not isinstance(setup, Setup):
+                settings, *self._early = messages
+                if not isinstance(settings, SlotSettings):
                     raise ProteinError("the first message of the sweep is none to begin with; submit the job again")
-                return setup
+                return settings
             time.sleep(POLL_SECONDS)
-        raise ProteinError(f"no message of the sweep within {SETUP_SECONDS:.0f} s: is the folder shared?")
+        raise ProteinError(f"no message of the sweep within {SETTINGS_SECONDS:.0f} s: is the folder shared?")
 
     def _is_told_to_end(self, slot: Slot) -> bool:
         """Does what the sweep has asked for. Returns whether that is to end."""
@@ -136,11 +122,9 @@ class _Worker:
                 )
 
     def _report(self, slot: Slot) -> None:
-        events = slot.poll(POLL_SECONDS)
-        news: list[object] = [*events, *(Note(text=text) for text in slot.take_notes())]
-        if news:
+        if news := slot.poll(POLL_SECONDS):
             self._send(*news)
-        if any(isinstance(event, Finished) for event in events):
+        if any(isinstance(one, Finished) for one in news):
             self._trial = None
 
     def _sweep_lives(self) -> bool:

@@ -1,4 +1,4 @@
-"""A worker of Slurm and its messages, without Slurm: the folder of messages is all that it needs."""
+"""A worker without a sweep and without Slurm: the folder of messages is all that it needs."""
 
 import signal
 import threading
@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from protein.ports import Job
-from protein.run import slurm_worker
-from protein.run.mailbox import Inbox, Outbox
-from protein.run.slot import Facts, SlotSettings
-from protein.run.slurm_messages import FROM_WORKER, TO_WORKER, Alive, Close, Ready, Setup
+from protein.run import worker as workers
+from protein.run.mailbox import FROM_WORKER, TO_WORKER, Inbox, Outbox
+from protein.run.slot import Alive, Close, Facts, Ready, SlotSettings
 from protein.run.trainer import LocalBackend
 from protein.types import Trial
 
@@ -32,9 +31,6 @@ class Slot:
         time.sleep(0.01)
         return []
 
-    def take_notes(self) -> list[str]:
-        return []
-
     def close(self) -> None:
         pass
 
@@ -42,17 +38,17 @@ class Slot:
 @pytest.fixture
 def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs in the folder `tmp_path / "0"`."""
-    monkeypatch.setattr(slurm_worker, "Slot", Slot)
-    monkeypatch.setattr(slurm_worker, "facts", lambda settings: Facts(host="n", version="1", shares_artifacts=True))
-    monkeypatch.setattr(slurm_worker, "seconds_left", lambda: None)
+    monkeypatch.setattr(workers, "Slot", Slot)
+    monkeypatch.setattr(workers, "facts", lambda _: Facts(host="n", version="1", shares_artifacts=True))
+    monkeypatch.setattr(workers, "seconds_left", lambda: None)
     monkeypatch.setattr(signal, "signal", lambda *_: None)  # only the main thread may
     folder = tmp_path / "0"
     folder.mkdir()
-    return slurm_worker._Worker(folder)
+    return workers._Worker(folder)
 
 
-def setup(tmp_path: Path) -> Setup:
-    return Setup(slot=SlotSettings(make_backend=LocalBackend, artifacts=tmp_path, probe=""), cores=1)
+def settings(tmp_path: Path) -> SlotSettings:
+    return SlotSettings(make_backend=LocalBackend, artifacts=tmp_path, probe="")
 
 
 def test_a_worker_that_is_told_to_end_before_it_began_ends(
@@ -60,10 +56,10 @@ def test_a_worker_that_is_told_to_end_before_it_began_ends(
 ) -> None:
     """Its job may have waited long in the queue."""
     outbox = Outbox(tmp_path / "0" / TO_WORKER)
-    outbox.send(setup(tmp_path), Close())
+    outbox.send(settings(tmp_path), Close())
     outbox.close()
     measured: list[Any] = []
-    monkeypatch.setattr(slurm_worker, "facts", measured.append)
+    monkeypatch.setattr(workers, "facts", measured.append)
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
     thread.join(5.0)
@@ -73,12 +69,12 @@ def test_a_worker_that_is_told_to_end_before_it_began_ends(
 def test_a_worker_that_starts_a_trial_for_long_says_that_it_lives(
     worker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slurm_worker, "ALIVE_SECONDS", 0.05)
+    monkeypatch.setattr(workers, "ALIVE_SECONDS", 0.05)
     monkeypatch.setattr(Slot, "start_seconds", 2.0)
     trial = Trial(id=1, sweep_id=1, number=0, params={}, seed=0, owner="test")
     job = Job(trial=trial, config={}, directory=tmp_path, max_seconds=None, max_memory_bytes=None)
     outbox, inbox = Outbox(tmp_path / "0" / TO_WORKER), Inbox(tmp_path / "0" / FROM_WORKER)
-    outbox.send(setup(tmp_path), job)
+    outbox.send(settings(tmp_path), job)
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
     time.sleep(1.0)
@@ -88,3 +84,11 @@ def test_a_worker_that_starts_a_trial_for_long_says_that_it_lives(
     thread.join(5.0)
     assert not thread.is_alive()
     outbox.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("0:09", 9.0), ("59:59", 3599.0), ("1:00:00", 3600.0), ("2-03:00:01", 183_601.0), ("UNLIMITED", None), ("", None)],
+)
+def test_the_rest_of_an_allocation_is_read_as_squeue_prints_it(text: str, seconds: float | None) -> None:
+    assert workers.parse_left(text) == seconds

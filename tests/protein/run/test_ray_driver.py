@@ -1,0 +1,181 @@
+"""The nodes of a Ray cluster, and what a person reads of them, without a cluster; with one: `test_ray.py`."""
+
+import importlib.metadata
+import multiprocessing
+import platform
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ray_clusters
+
+ray_clusters.require_ray()
+
+from ray.exceptions import RayTaskError  # noqa: E402
+
+from protein.run import ray_driver  # noqa: E402
+from protein.run.fleet import Lost  # noqa: E402
+from protein.run.ray import Connect, Needs, Slots, Wanted  # noqa: E402
+from protein.run.ray_driver import Cluster  # noqa: E402
+from protein.run.slot import Facts, Note  # noqa: E402
+
+# As Ray 2.60 says it.
+ABOUT = (
+    "The actor died unexpectedly before finishing this task.\n\tclass_name: Slot\n\tactor_id: b27c4c6\n"
+    "\tpid: 16344\n\tnamespace: 3965e56b-52bf\n\tip: 192.0.2.2\n"
+)
+CRASHED = (
+    ABOUT + "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail:"
+    " Worker unexpectedly exits with a connection error code 2. End of file. Some common causes include: (1) the"
+    " process was killed by the OOM killer due to high memory usage, (2) ray stop --force was called"
+)
+NODE_DIED = (
+    ABOUT + "The actor died because its node has died. Node Id: 639329\n\tthe actor's node was terminated unexpectedly:"
+    " health check failed due to missing too many heartbeats"
+)
+INIT = (
+    "The actor died because of an error raised in its creation task, \x1b[36mray::A.__init__()\x1b[39m (pid=15775)\n"
+    '           ^^^^^^\n  File "/x/t.py", line 13, in __init__\n    raise ValueError("a")\n            ^^^^^^\n'
+    "ValueError: no such thing\nsecond line"
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (
+            CRASHED,
+            "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail:"
+            " Worker unexpectedly exits with a connection error code 2. End of file.",
+        ),
+        (
+            NODE_DIED,
+            "The actor died because its node has died. Node Id: 639329 the actor's node was terminated unexpectedly:"
+            " health check failed due to missing too many heartbeats",
+        ),
+        (INIT, "ValueError: no such thing second line"),
+        (
+            "The actor died unexpectedly before finishing this task.",
+            "The actor died unexpectedly before finishing this task.",
+        ),
+        ("x" * 1000, "x" * ray_driver.MAX_REASON),
+        (ValueError(), "ValueError"),
+    ],
+)
+def test_an_error_of_rays_is_one_line_with_its_reason(error: object, line: str) -> None:
+    assert ray_driver.in_one_line(error) == line
+
+
+def test_what_nodes_have_is_counted_and_said_without_what_all_nodes_have() -> None:
+    plain = {"memory": 1e9, "object_store_memory": 1e8, "node:192.0.2.2": 1.0}
+    found: list[dict[str, float]] = [
+        {"CPU": 8.0, "GPU": 1.0, "A100": 1.0},
+        {"CPU": 1.0},
+        {"CPU": 8.0, "GPU": 1.0, "A100": 1.0},
+        {},
+    ]
+    nodes = [{"Resources": plain | one} for one in found]
+    words = "2 nodes with 8 cores, 1 GPU, 1 A100, 1 node with 1 core and 1 node with no cores"
+    assert ray_driver.nodes_in_words(nodes) == words
+    assert ray_driver.nodes_in_words(nodes[1:2]) == "1 node with 1 core"
+    assert ray_driver.nodes_in_words([]) == "no node"
+
+
+def test_a_node_is_asked_for_its_version_before_anything_else() -> None:
+    here = importlib.metadata.version("protein-sweep")
+    host = platform.node()
+    assert ray_driver.asked(here, max, 1, 2)() == (host, 2)
+    problem = f"it has protein {here}, and this machine 0.0.0; install the same version"
+    assert ray_driver.asked("0.0.0", max, 1, 2)() == (host, problem)
+
+
+def test_a_node_without_protein_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    _, problem = ray_driver.asked("1.2.3", max, 1, 2)()
+    assert problem.startswith("protein is not installed there, for ")
+    assert problem.endswith("; this machine has protein 1.2.3")
+
+
+def facts(host: str) -> Facts:
+    return Facts(host=host, version="1", shares_artifacts=True)
+
+
+def test_a_trial_that_comes_while_further_nodes_are_still_asked_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sweep sends trials as soon as one node has answered."""
+    monkeypatch.setattr(ray_driver, "where", lambda: "head:1")
+    monkeypatch.setattr(ray_driver, "OTHERS_SECONDS", 0.1)
+    monkeypatch.setattr(ray_driver, "LOOK_SECONDS", 0.1)
+    here, _there = multiprocessing.Pipe()
+    cluster = Cluster(here, Connect(address=None, needs=Needs(), slot=ray_clusters.settings(tmp_path)))
+    cluster._names = {"first": "vm", "late": "vm"}
+    cluster._facts, cluster._asked = {"first": facts("vm")}, {"late": time.monotonic()}
+    cluster.news.put((None, Wanted(number=1)))
+    cluster._require_a_node({"first": {"Resources": {"CPU": 1.0}}}, {"first"})
+    assert cluster._wanted == 1
+
+
+class Sent:
+    """The connection to the sweep."""
+
+    def __init__(self) -> None:
+        self.messages: list[Any] = []
+
+    def send(self, message: Any) -> None:
+        self.messages.append(message)
+
+
+def test_a_node_that_cannot_start_a_trial_rests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would fail trial after trial at once, as it always has room, until each has spent its attempts."""
+
+    now = [1000.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0])
+    state = SimpleNamespace(available_resources_per_node=lambda: {"a": {"CPU": 1.0}, "b": {"CPU": 1.0}})
+    ray = SimpleNamespace(nodes=list, kill=lambda actor: None, _private=SimpleNamespace(state=state))
+    monkeypatch.setattr(ray_driver, "time", clock)
+    monkeypatch.setattr(ray_driver, "ray", ray)
+    monkeypatch.setattr(Cluster, "_is_gone", lambda self, node: False)
+    sent: Any = Sent()
+    cluster = Cluster(sent, Connect(address=None, needs=Needs(), slot=ray_clusters.settings(tmp_path)))
+    cluster._names = {"a": "north", "b": "south"}
+    cluster._facts = {node: facts(name) for node, name in cluster._names.items()}
+    slot = ray_driver._Slot(number=7, node="a", actor=None, is_busy=True)
+    cluster._slots[7] = slot
+
+    cluster._on_answer(slot, RayTaskError("start", "", OSError(28, "No space left on device")))
+    assert Note(text="node north gets no trial for 60 s: [Errno 28] No space left on device") in sent.messages
+    assert (7, Lost(why="node north cannot run it: [Errno 28] No space left on device")) in sent.messages
+    cluster._count_room()
+    assert cluster._room == {"a": 0, "b": 1}
+    cluster._tell()
+    assert sent.messages[-1] == Slots(number=1)
+    monkeypatch.setattr(Cluster, "_is_gone", lambda self, node: node == "a")  # and Ray goes on to list it as alive
+    now[0] += ray_driver.REST_SECONDS
+    cluster._count_room()
+    assert cluster._room == {"a": 0, "b": 1}
+    monkeypatch.setattr(Cluster, "_is_gone", lambda self, node: False)
+    now[0] += ray_driver.REST_SECONDS
+    cluster._count_room()
+    assert cluster._room == {"a": 1, "b": 1}
+
+
+def test_a_slot_without_a_trial_is_dropped_when_its_node_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for an answer of it, which would fail."""
+    monkeypatch.setattr(ray_driver, "ray", SimpleNamespace(nodes=list, kill=lambda actor: None))
+    sent: Any = Sent()
+    cluster = Cluster(sent, Connect(address=None, needs=Needs(), slot=ray_clusters.settings(tmp_path)))
+    cluster._names, cluster._facts, cluster._placed_at = {"a": "north"}, {"a": facts("north")}, time.monotonic()
+    cluster._slots = {number: ray_driver._Slot(number=number, node="a", actor=None) for number in (1, 2)}
+    cluster._slots[2].is_busy = True
+    cluster._look()
+    assert list(cluster._slots) == [2]
+    assert Note(text="node north has left the cluster") in sent.messages
+    assert (1, Lost(why="node north died")) in sent.messages and sent.messages[-1] == Slots(number=1)
