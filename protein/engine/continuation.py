@@ -76,7 +76,7 @@ class Continuable:
         """`behind` by the clock, `n`: with the seconds that other programs took then."""
         return np.array([o.resumable_seconds or 0.0 for o in self.trials])
 
-    def contenders(self, mean: Array, num_most: int) -> "Continuable":
+    def most_promising(self, mean: Array, num_most: int) -> "Continuable":
         """Returns the trials on the front of posterior means, `n`, and the best of the others, `num_most` at most."""
         front = front_indices(mean, self.paid)[::-1]
         top = np.argsort(-mean, kind="stable")

@@ -239,11 +239,11 @@ class ProteinDesigner:
                 data,
                 affordable,
                 self._settings,
-                self._x_start,
-                self._listed,
-                rng,
-                self._sources,
-                Continuable.of(self._space, history, data.x_running),
+                start=self._x_start,
+                listed=self._listed,
+                sources=self._sources,
+                continuable=Continuable.of(self._space, history, data.x_running),
+                rng=rng,
             )
             pick = search.pick()
         except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
@@ -251,17 +251,7 @@ class ProteinDesigner:
             x = _random_point(self._space, data, affordable, self._listed, rng)
             origin = f"random point, the models failed ({type(error).__name__}: {error})"
             return _suggestion(self._space, x, SuggestionKind.FALLBACK, origin, affordable)
-        if pick is None or affordable.should_wait(pick.predicted_cost_seconds):
-            return None
-        return Suggestion(
-            params=pick.params,
-            kind=SuggestionKind.SEARCH if pick.continues is None else SuggestionKind.CONTINUATION,
-            origin=pick.origin,
-            predicted_score=pick.predicted_score,
-            predicted_cost_seconds=pick.predicted_cost_seconds,
-            continues=pick.continues,
-            continued_seconds=pick.continued_seconds,
-        )
+        return None if pick is None or affordable.should_wait(pick.predicted_cost_seconds) else pick
 
 
 def next_initial_point(points: Array, data: History, affordable: AffordableCost, *, find_cheap: bool) -> Array | None:

@@ -1,6 +1,5 @@
 """The model phase of the search: fits the models, rates candidates, and chooses the most valuable one."""
 
-import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -19,26 +18,10 @@ from protein.engine.score_model import fit_score_model
 from protein.engine.settings import EngineSettings
 from protein.engine.warm_start import SourceSweep
 from protein.space import Space
-from protein.types import Estimate, Params
+from protein.types import Estimate, Observation, Params, Suggestion, SuggestionKind
 
 _MAX_LEAST_P_OK = 0.9  # the highest p_ok that is required
 _UNSAFE_PENALTY = 1e6  # penalty on the log value for each unit by which p_ok is too low
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Pick:
-    """A chosen point, `x_unit` of `d`, the reason for it, and what the models predict for it.
-
-    `params` are its params. `continues` and `continued_seconds` are those of `protein.types.Suggestion`.
-    """
-
-    x_unit: Array
-    params: Params
-    origin: str
-    predicted_score: Estimate | None
-    predicted_cost_seconds: Estimate | None
-    continues: int | None = None
-    continued_seconds: float = 0.0
 
 
 class Search:
@@ -50,11 +33,12 @@ class Search:
         data: History,
         affordable: AffordableCost,
         settings: EngineSettings,
+        *,
         start: Array,
         listed: Array | None,
-        rng: np.random.Generator,
         sources: Sequence[SourceSweep],
         continuable: Continuable,
+        rng: np.random.Generator,
     ) -> None:
         """Fits the models.
 
@@ -65,65 +49,90 @@ class Search:
             settings: the engine's settings.
             start: the initial config, or where the sweep began without one, `d`.
             listed: every point of a space that has few, `n x d`, or None.
-            rng: source of randomness.
             sources: the source sweeps.
             continuable: the finished trials that can be continued.
+            rng: source of randomness.
         """
         assert affordable.model is not None
         self._space, self._data, self._affordable, self._settings, self._rng = space, data, affordable, settings, rng
         self._start, self._listed = start, listed
-        # A trial also takes one of the trials that are still allowed. Where many seconds are left for few of them,
-        # expensive trials are no worse than cheap ones.
-        self._slowdown = affordable.slowdown  # models, levels and prices are in seconds of a calm machine
-        total = affordable.total_seconds / self._slowdown
-        price = settings.price_floor * total + settings.slot_price * affordable.slot_seconds / self._slowdown
-        self._log_price_floor = math.log(price) if price > 0 else -math.inf
         self._cost = affordable.model
         self._score = fit_score_model(space, data, settings, [source.scores for source in sources])
         # Where no source sweep makes the new scores much likelier, only costs of them are used.
-        self._source = source = None if self._score.source is None else sources[self._score.source]
-        # A misleading source sweep must be recognised cheaply. So no trial may be expensive before this sweep has
-        # trials of its own.
-        self._log_cautious_seconds = math.inf
-        if source is not None and data.num_trials < settings.cautious_trials and total > 0:
-            self._log_cautious_seconds = math.log(settings.cautious_share * total)
-        self._failure = FailureModel(space, 1.0, None)
-        if settings.failure_model:
-            source_ends = None if source is None else source.ends
-            self._failure = FailureModel.fit(space, data.x_tried, data.ok, source=source_ends)
-        # Where scores rise up to a cliff, the score model never sees a score beyond it. There it predicts more than any
-        # log p_ok can outweigh. So a sweep with many failures requires safer points: the more failures, the safer.
-        failed = int(np.sum(~data.ok))
-        share = failed / len(data.ok)
-        many = settings.failure_model and failed >= settings.failures_allowed and share > settings.failure_share
-        self._least_p_ok = min(2.0 * share, _MAX_LEAST_P_OK) if many else 0.0
-        x_front = np.concatenate([data.x_scored, data.x_running])
+        self._source = None if self._score.source is None else sources[self._score.source]
+        self._failure, self._least_p_ok = self._failures()
+        self._slowdown = affordable.slowdown  # models, levels and prices are in seconds of a calm machine
+        self._log_price_floor, self._log_cautious_seconds = self._prices()
+        self._x_front, self._front_mean, self._front_log_cost = self._known_points()
+        self._beaten_mean, self._beaten_log_cost = self._to_beat()
+        self._able, self._x_longer, self._which_longer = self._longer_runs(continuable)
+
+    def _failures(self) -> tuple[FailureModel, float]:
+        """Returns the model of failures, and the least probability of a score that a new trial needs.
+
+        Where scores rise up to a cliff, the score model never sees a score beyond it. There it predicts more than any
+        log p_ok can outweigh. So a sweep with many failures requires safer points: the more failures, the safer.
+        """
+        settings, ok = self._settings, self._data.ok
+        if not settings.failure_model:
+            return FailureModel(self._space, 1.0, None), 0.0
+        source_ends = None if self._source is None else self._source.ends
+        model = FailureModel.fit(self._space, self._data.x_tried, ok, source=source_ends)
+        failed = int(np.sum(~ok))
+        share = failed / len(ok)
+        many = failed >= settings.failures_allowed and share > settings.failure_share
+        return model, min(2.0 * share, _MAX_LEAST_P_OK) if many else 0.0
+
+    def _prices(self) -> tuple[float, float]:
+        """Returns ln of what is added to the price of every trial, and ln of the most that one may cost for now.
+
+        A trial also takes one of the trials that are still allowed. Where many seconds are left for few of them,
+        expensive trials are no worse than cheap ones. A misleading source sweep must be recognised cheaply. So no trial
+        may be expensive before this sweep has trials of its own.
+        """
+        settings = self._settings
+        total = self._affordable.total_seconds / self._slowdown
+        price = settings.price_floor * total + settings.slot_price * self._affordable.slot_seconds / self._slowdown
+        log_cautious = math.inf
+        if self._source is not None and self._data.num_trials < settings.cautious_trials and total > 0:
+            log_cautious = math.log(settings.cautious_share * total)
+        return math.log(price) if price > 0 else -math.inf, log_cautious
+
+    def _known_points(self) -> tuple[Array, Array, Array]:
+        """Returns the points of trials that gave a score or run, `n x d`, their mean score and ln of their cost, `n`.
+
+        Running trials count as if they had the outcome that the model expects, so that the next trial looks elsewhere.
+        """
+        data = self._data
         log_cost = np.log(np.maximum(data.costs, MIN_COST_SECONDS))
         if self._cost.busy:  # a trial that was lucky with the machine is no cheaper than its config
             log_cost = self._cost.predict(data.x_scored)[0]
         if len(data.x_running):
-            # Running trials count as if they had the outcome that the model expects, so that the next trial looks
-            # elsewhere.
             self._score = self._score.fantasize(data.x_running)
             log_cost = np.concatenate([log_cost, self._cost.predict(data.x_running)[0]])
-        self._x_front, self._front_log_cost = x_front, log_cost
-        self._front_mean = self._score.mean(x_front)
-        # What has to be beaten: this sweep's trials, and the scores that the source sweep's front almost surely gives.
-        # Running that front again is no gain. Going beyond it is one.
-        self._beaten_mean, self._beaten_log_cost = self._front_mean, log_cost
-        if source is not None and len(source.x_front):
-            mean, sd = self._score.predict(source.x_front)
-            self._beaten_mean = np.concatenate([self._front_mean, mean - settings.source_front_margin * sd])
-            self._beaten_log_cost = np.concatenate([log_cost, self._cost.predict(source.x_front)[0]])
-        self._able, self._x_longer, self._which_longer = self._longer_runs(continuable)
+        x = np.concatenate([data.x_scored, data.x_running])
+        return x, self._score.mean(x), log_cost
 
-    def pick(self) -> Pick | None:
+    def _to_beat(self) -> tuple[Array, Array]:
+        """Returns the mean score and ln cost, `m` each, of what has to be beaten.
+
+        That is this sweep's trials, and the scores that the source sweep's front almost surely gives. Running that
+        front again is no gain. Going beyond it is one.
+        """
+        if self._source is None or not len(self._source.x_front):
+            return self._front_mean, self._front_log_cost
+        mean, sd = self._score.predict(self._source.x_front)
+        scores = np.concatenate([self._front_mean, mean - self._settings.source_front_margin * sd])
+        return scores, np.concatenate([self._front_log_cost, self._cost.predict(self._source.x_front)[0]])
+
+    def pick(self) -> Suggestion | None:
         """Returns the most valuable point that may be started, or None when none may."""
         centers = self._centers()
         x = self._listed if self._listed is not None else spread(self._space, centers, self._settings, self._rng)
         x = self._startable(x)
         if not len(x):
-            x = self._startable(cheapest_points(self._space, np.concatenate([centers, self._fresh()])))
+            fresh = self._space.sample(64, self._rng)
+            x = self._startable(cheapest_points(self._space, np.concatenate([centers, fresh])))
             if not len(x):
                 return self._continuation(*self._levels(x), -math.inf)
         levels, front = self._levels(x)
@@ -137,13 +146,13 @@ class Search:
                 x, value = np.concatenate([x, more_x]), np.concatenate([value, self._value(more_x, levels, front)])
         chosen = x[int(np.argmax(value))]
         better = self._continuation(levels, front, float(np.max(value)))
-        return better or self.predicted(chosen, self._space.from_unit(chosen), self._reason(chosen))
+        return better or self._suggestion(chosen, self._space.from_unit(chosen), self._reason(chosen))
 
     def _longer_runs(self, able: Continuable) -> tuple[Continuable, Array, NDArray[np.intp]]:
         """Returns trials that may go on, valid longer runs of them, `m x d`, and which trial each continues, `m`."""
         if self._settings.num_continued == 0 or not len(able.trials):
             return able, np.empty((0, self._space.num_dims)), np.empty(0, dtype=np.intp)
-        able = able.contenders(self._score.predict(able.x_unit)[0], self._settings.num_continued)
+        able = able.most_promising(self._score.predict(able.x_unit)[0], self._settings.num_continued)
         # A generator of its own: what new trials are drawn does not depend on which trials may go on.
         x, which = able.ladders(self._settings.num_rungs, self._rng.spawn(1)[0])
         fresh = np.array([key not in self._data.taken for key in keys(x)], dtype=bool)
@@ -156,7 +165,7 @@ class Search:
             x, which = x[fits], which[fits]
         return able, x, which
 
-    def _continuation(self, levels: Array, front: Array, value_of_new: float) -> Pick | None:
+    def _continuation(self, levels: Array, front: Array, value_of_new: float) -> Suggestion | None:
         """Returns the most valuable longer run of a finished trial, where it is worth more than the best new trial."""
         able, x, which = self._able, self._x_longer, self._which_longer
         if not len(x):
@@ -168,13 +177,15 @@ class Search:
         position, behind = int(which[best]), float(able.behind[which[best]])
         trial = able.trials[position]
         reason = f"{able.words(position, x[best])}: {self._reason(x[best])}"
-        pick = self.predicted(x[best], able.params(position, x[best]), reason, behind)
-        return dataclasses.replace(pick, continues=trial.number, continued_seconds=trial.resumable_seconds or 0.0)
+        return self._suggestion(x[best], able.params(position, x[best]), reason, trial, behind)
 
-    def predicted(self, x: Array, params: Params, reason: str, behind: float = 0.0) -> Pick:
+    def _suggestion(
+        self, x: Array, params: Params, reason: str, continued: Observation | None = None, behind: float = 0.0
+    ) -> Suggestion:
         """Returns a point, `d`, with what is predicted for it; its origin is the reason and what went wrong in fits.
 
-        Of its cost, the seconds that lie `behind`, on a machine without other programs, are paid already.
+        Of its cost, the seconds that lie `behind`, on a machine without other programs, are paid already. They are
+        those of the trial that is `continued`.
         """
         (score,) = self._score.estimates(x[None, :], measured=True, chosen=True)
         whole = self._affordable.estimate(x)
@@ -191,16 +202,15 @@ class Search:
             )
             if process is not None and process.fallback
         ]
-        return Pick(
-            x_unit=x,
+        return Suggestion(
             params=params,
+            kind=SuggestionKind.SEARCH if continued is None else SuggestionKind.CONTINUATION,
             origin=reason + "".join(f" ({fallback})" for fallback in fallbacks),
             predicted_score=score,
             predicted_cost_seconds=Estimate(value=seconds, low=low, high=high),
+            continues=None if continued is None else continued.number,
+            continued_seconds=0.0 if continued is None else continued.resumable_seconds or 0.0,
         )
-
-    def _fresh(self) -> Array:
-        return self._space.sample(64, self._rng)
 
     def _startable(self, x: Array) -> Array:
         x = self._data.untried(x)
