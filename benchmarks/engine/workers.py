@@ -119,7 +119,7 @@ class Simulation:
         predicted = trial.suggestion.predicted_cost_seconds
         return RunningCost(
             predicted_seconds=None if predicted is None else predicted.value,
-            max_seconds=trial.limit,
+            max_trial_seconds=trial.limit,
             spent_seconds=self._now - trial.began,
         )
 

@@ -307,7 +307,7 @@ class Protein:
             [
                 RunningCost(
                     predicted_seconds=None if predicted is None else predicted.value,
-                    max_seconds=self._max_trial_seconds,
+                    max_trial_seconds=self._max_trial_seconds,
                 )
                 for predicted in predictions
             ],

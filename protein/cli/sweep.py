@@ -167,7 +167,7 @@ def _loop_settings(plan: Plan, sweep: SweepRecord, directory: Path) -> LoopSetti
         workers=plan.slots.workers,
         slots=plan.slots,
         max_cost_seconds=sweep.max_cost_seconds if plan.budget_seconds is None else plan.budget_seconds,
-        max_trial_seconds=settings.max_trial_cost_seconds,
+        max_trial_seconds=settings.max_trial_seconds,
         max_trials=arguments.max_trials,
         max_memory_bytes=settings.max_trial_memory_bytes,
         can_continue=plan.may_continue,
@@ -184,7 +184,7 @@ def _announce(
     console: Console, plan: Plan, sweep: SweepRecord, trials: Sequence[Dot], settings: LoopSettings, *, created: bool
 ) -> None:
     """Prints what begins, where, and what of the user's wishes cannot be."""
-    cap_given = plan.settings.max_trial_cost_seconds is not None
+    cap_given = plan.settings.max_trial_seconds is not None
     sweep_messages.announce(console, sweep, trials, settings, created=created, cap_given=cap_given)
     speed_text = ""
     if settings.speed not in (None, 1.0):

@@ -97,7 +97,7 @@ def read(command: Command, console: Console) -> Plan:
     arguments: SweepArguments = command.arguments
     budget = None if arguments.max_cost is None else parse_duration(arguments.max_cost, "--max-cost")
     spec, settings = define(command, console)
-    _check_limits(arguments, budget, settings.max_trial_cost_seconds)
+    _check_limits(arguments, budget, settings.max_trial_seconds)
     place = make_place(arguments, settings)
     slots = make_slots_elsewhere(place, arguments, settings) if place.is_remote else make_slots(arguments, settings)
     plan = Plan(
@@ -145,7 +145,7 @@ def _settings(arguments: SweepArguments, layers: Layers) -> SweepConfig:
         "seed": arguments.seed,
         "early_stopping": arguments.early_stopping,
         "continue_trials": arguments.continue_trials,
-        "max_trial_cost_seconds": None if cap is None else parse_duration(cap, "--max-trial-cost"),
+        "max_trial_seconds": None if cap is None else parse_duration(cap, "--max-trial-cost"),
         "max_trial_memory_bytes": None if memory is None else parse_size(memory, "--max-trial-memory"),
         "pin_cores": arguments.pin_cores,
         "gpus": arguments.gpus,

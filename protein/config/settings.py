@@ -20,7 +20,7 @@ class SweepConfig:
     continue_trials: bool = (
         True  # finished trials may go on to more steps, where the schedule of the step size allows it
     )
-    max_trial_cost_seconds: float | None = None
+    max_trial_seconds: float | None = None
     max_trial_memory_bytes: int | None = None
     # How the machine is shared out among trials that run at the same time: see `protein.run.devices`.
     pin_cores: bool = True
@@ -46,7 +46,7 @@ _KEYS: Mapping[str, tuple[str, str, type[Any]]] = {
     "workers": ("workers", "a whole number", int),
     "early_stopping": ("early_stopping", "true or false", bool),
     "continue_trials": ("continue_trials", "true or false", bool),
-    "max_trial_cost": ("max_trial_cost_seconds", 'a text such as "2m"', str),
+    "max_trial_cost": ("max_trial_seconds", 'a text such as "2m"', str),
     "max_trial_memory": ("max_trial_memory_bytes", 'a text such as "4GiB"', str),
     "pin_cores": ("pin_cores", "true or false", bool),
     "gpus": ("gpus", 'a text such as "0,1" or "all"', str),

@@ -56,16 +56,16 @@ class RunningCost:
     """What is known about the cost of one running trial, in seconds."""
 
     predicted_seconds: float | None = None  # the engine's prediction, if there was one
-    max_seconds: float | None = None  # its cap, if it has one
+    max_trial_seconds: float | None = None  # its cap, if it has one
     spent_seconds: float = 0.0  # so far
 
     def expected_seconds(self, mean_seconds: float) -> float:
         """Returns what the trial is expected to cost in all; `mean_seconds` is the mean cost of finished trials."""
         expected = self.predicted_seconds
         if expected is None:
-            expected = mean_seconds if self.max_seconds is None else self.max_seconds
-        elif self.max_seconds is not None:
-            expected = min(expected, self.max_seconds)
+            expected = mean_seconds if self.max_trial_seconds is None else self.max_trial_seconds
+        elif self.max_trial_seconds is not None:
+            expected = min(expected, self.max_trial_seconds)
         return max(expected, self.spent_seconds)
 
 

@@ -32,7 +32,7 @@ from protein.run import devices, folders, supervisor, usage
 from protein.run.command_process import CONFIG_FILE, LOG_FILE, CommandProcess
 from protein.run.command_settings import CHECKPOINTS, PARAMS_FILE, CommandSettings
 from protein.run.reports import readers
-from protein.run.speed import in_reference, own_limits
+from protein.run.speed import in_reference, limits_here
 from protein.types import Direction, Trial, TrialEnd
 
 GRACE_SECONDS = 10.0  # between SIGTERM and SIGKILL: time to write a checkpoint
@@ -266,7 +266,7 @@ def _of_this_run(job: Job, factor: float) -> Job:
     """Returns the job with what this run of the trial may cost, in seconds of this machine."""
     limit = job.config["max_seconds"]
     rest = None if limit is None else max(limit - job.spent_seconds, 0.0)
-    return own_limits(dataclasses.replace(job, config={**job.config, "max_seconds": rest}), factor)
+    return limits_here(dataclasses.replace(job, config={**job.config, "max_seconds": rest}), factor)
 
 
 class _Server:

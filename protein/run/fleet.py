@@ -16,7 +16,7 @@ from typing import Protocol
 from protein.ports import Finished, Job, TrialProgress
 from protein.run import folders, speed
 from protein.run.copies import Copies, mirror
-from protein.run.job import max_seconds
+from protein.run.job import max_trial_seconds
 from protein.run.slot import Close, Facts, Leaving, Ready, SlotSettings, Stop
 from protein.types import PREEMPTED, Machine, Measurement, Outcome, Trial, TrialEnd
 
@@ -43,7 +43,7 @@ class RemoteSlot:
 
     def has_time_for(self, job: Job) -> bool:
         """Whether a trial that spends all that it may ends before the slot does."""
-        if self.ends_at is None or (cap := max_seconds(job.config)) is None:
+        if self.ends_at is None or (cap := max_trial_seconds(job.config)) is None:
             return True
         # A cap is in reference seconds, and a slower machine takes more of its own.
         return self.ends_at - time.monotonic() > (cap - job.spent_seconds) / self.speed + OVERHEAD_SECONDS

@@ -25,7 +25,7 @@ def runs_trainer(config: Mapping[str, Any]) -> bool:
 
 
 def trial_config(
-    config: Mapping[str, Any], params: Params, *, seed: int, threads: int, max_seconds: float | None
+    config: Mapping[str, Any], params: Params, *, seed: int, threads: int, max_trial_seconds: float | None
 ) -> dict[str, Any]:
     """Returns a sweep's run config with one trial's dotted params, seed and limits put in.
 
@@ -33,7 +33,7 @@ def trial_config(
     trials get these three as they are, and how the command is run and read.
     """
     if not runs_trainer(config):
-        own = {"params": dict(params), "seed": seed, "max_seconds": max_seconds}
+        own = {"params": dict(params), "seed": seed, "max_seconds": max_trial_seconds}
         return own | {name: config[name] for name in ("command",) if name in config}
     result: dict[str, Any] = copy.deepcopy(dict(config))
     for name, value in params.items():
@@ -49,12 +49,12 @@ def trial_config(
         train["checkpoint_seconds"] = min(train["checkpoint_seconds"], CHECKPOINT_SECONDS)
     if "schedule_end" in train:  # a trial is a function of its params and its seed, and of no machine's speed
         train["schedule_end"] = "tokens"
-    if max_seconds is not None:
-        train["max_seconds"] = min(train["max_seconds"] or max_seconds, max_seconds)
+    if max_trial_seconds is not None:
+        train["max_seconds"] = min(train["max_seconds"] or max_trial_seconds, max_trial_seconds)
     return result
 
 
-def max_seconds(config: Mapping[str, Any]) -> float | None:
+def max_trial_seconds(config: Mapping[str, Any]) -> float | None:
     """Returns what a trial of this config (see `trial_config`) may cost; None: no limit."""
     limit: float | None = config.get("train", config)["max_seconds"]
     return limit or None

@@ -24,7 +24,7 @@ import psutil
 
 from protein.ports import Finished, Job, TrialProgress
 from protein.run import child, devices, usage
-from protein.run.job import max_seconds
+from protein.run.job import max_trial_seconds
 from protein.run.told_cost import ToldCost
 from protein.run.trial_server import TrialProcess, TrialServer
 from protein.run.usage import Meter
@@ -296,7 +296,7 @@ class ProcessBackend:
         if trial.requested_end is not None:
             return
         cost = trial.record.wall_cost(now)
-        cap = None if cost is None else max_seconds(limits.config)
+        cap = None if cost is None else max_trial_seconds(limits.config)
         if cost is not None and cap is not None and cost >= cap:  # a report would have ended it
             trial.terminate(limits.at_limit, limits.at_limit.text)
         elif limits.max_seconds is not None and trial.run_seconds(now) > limits.max_seconds:

@@ -7,7 +7,7 @@ reference machine, and 2 on one that is twice as fast.
 
 A backend reports in reference seconds, and so everything beyond it (curves, costs, budget, front, store) is in them.
 Our trainer's clock runs in reference seconds by itself (`--speed`), and its checkpoints hold them. So a run may go on
-on another machine. For other programs a backend uses `own_limits` before the start and `in_reference` on what it
+on another machine. For other programs a backend uses `limits_here` before the start and `in_reference` on what it
 reports.
 
 What is measured beside the cost stays in the machine's own seconds: `Result.timings`, and limits on the wall clock.
@@ -42,7 +42,7 @@ from typing import Any, TypeVar
 
 from protein.errors import TrialFailed
 from protein.ports import Finished, Job, Store, TrialProgress
-from protein.run.job import max_seconds, runs_trainer
+from protein.run.job import max_trial_seconds, runs_trainer
 from protein.run.usage import processor
 from protein.trainer.machine.cores import usable_cores
 from protein.types import CONTINUABLE_SECONDS, Machine, Measurement
@@ -78,7 +78,7 @@ def speed_of(machines: Sequence[Machine], machine: Machine) -> float:
     return machines[0].calibration_seconds / machine.calibration_seconds
 
 
-def own_limits(job: Job, factor: float) -> Job:
+def limits_here(job: Job, factor: float) -> Job:
     """Returns the job with its limits in seconds of the machine that runs it.
 
     The trainer keeps its limit in reference seconds, because its clock runs in them.
@@ -88,7 +88,7 @@ def own_limits(job: Job, factor: float) -> Job:
         factor: the speed of the machine.
     """
     config = job.config
-    limit = None if runs_trainer(config) else max_seconds(config)
+    limit = None if runs_trainer(config) else max_trial_seconds(config)
     if limit is not None:
         config = {**config, "max_seconds": limit / factor}
     wall = None if job.max_seconds is None else job.max_seconds / min(factor, 1.0)  # start-up is not faster for sure

@@ -12,7 +12,7 @@ from pathlib import Path
 from protein.ports import Job
 from protein.run import bounded_log, child, devices, folders, reports, usage
 from protein.run.processes import SILENCE_SECONDS, ProcessBackend, TrialOfProcess
-from protein.run.speed import own_limits
+from protein.run.speed import limits_here
 from protein.run.trial_server import shared
 from protein.trainer.events import killed_by, parse_line
 from protein.trainer.language.config import SAMPLE_FILE
@@ -76,7 +76,7 @@ class LocalBackend(ProcessBackend):
         return None
 
     def start(self, job: Job) -> None:
-        job = own_limits(job, job.speed or 1.0)
+        job = limits_here(job, job.speed or 1.0)
         folders.prepare(job.directory)
         config_file, log_file = job.directory / CONFIG_FILE, job.directory / LOG_FILE
         folders.write_file(config_file, json.dumps(job.config, indent=1))

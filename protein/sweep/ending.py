@@ -90,7 +90,7 @@ class Ending:
         lost. That may be a quarter of the budget.
         """
         limits = self._launcher.limits[trial.number]
-        cap = limits.max_seconds
+        cap = limits.max_trial_seconds
         if limits.told_to_end or cap is None or cap < _LEAST_LIMIT or limits.ends_itself(trial):
             return
         if trial.cost_seconds < _LOOKED_AT * cap:
@@ -100,9 +100,9 @@ class Ending:
             limits.steps_by_others = by_others or 0.0
         expected = expected_seconds(trial.curve, limits.total_steps or limits.steps_by_others or 0.0)
         if expected > _TOO_SLOW * cap:
-            at = "before its cost cap" if limits.at_max_seconds is TrialEnd.CAPPED else "before the budget was spent"
+            at = "before its cost cap" if limits.at_cap is TrialEnd.CAPPED else "before the budget was spent"
             reason = f"stopped {at}: at its pace it would take {expected:.0f} s, and its limit is {cap:.0f} s"
-            self.end(trial.number, limits.at_max_seconds, reason)
+            self.end(trial.number, limits.at_cap, reason)
 
     def stop_early_if_advised(self, trial: TrialRecord) -> None:
         """Asks the designer about a trial that has reported, unless that trial is being ended already.

@@ -10,7 +10,7 @@ from protein.errors import UsageError
 from protein.ports import Backend, Finished, Job
 from protein.run import folders
 from protein.run.devices import Slots
-from protein.run.job import max_seconds, runs_trainer, total_steps, trial_config
+from protein.run.job import max_trial_seconds, runs_trainer, total_steps, trial_config
 from protein.sweep import provenance, resuming
 from protein.sweep.limits import OVERSHOOT, Limits
 from protein.sweep.trials import SweepTrials
@@ -123,12 +123,10 @@ class Launcher:
         """Starts a trial's process; `place` is where one that waited goes on."""
         self._resources[trial.number] = resources
         config = self._config(trial, budget, trial.seed, resources)
-        limit, own_limit = _limit(budget), max_seconds(config)  # the user's own config may hold a lower one
-        by_budget = limit != budget.max_trial_seconds and own_limit == limit
-        at_limit = TrialEnd.OUT_OF_BUDGET if by_budget else TrialEnd.CAPPED
-        self.limits[trial.number] = Limits(
-            max_seconds=own_limit, at_max_seconds=at_limit, total_steps=total_steps(config)
-        )
+        limit, cap = _limit(budget), max_trial_seconds(config)  # the user's own config may hold a lower one
+        by_budget = limit != budget.max_trial_seconds and cap == limit
+        at_cap = TrialEnd.OUT_OF_BUDGET if by_budget else TrialEnd.CAPPED
+        self.limits[trial.number] = Limits(max_trial_seconds=cap, at_cap=at_cap, total_steps=total_steps(config))
         spent, steps_behind = (0.0, 0) if place is None else (trial.cost_seconds, place.steps)
         continues = self._parents_state(trial)
         if continues is not None and trial.continues is not None:
@@ -141,7 +139,7 @@ class Launcher:
             max_seconds=None if limit is None else OVERHEAD_SECONDS + OVERHEAD_FACTOR * max(limit - spent, 0.0),
             max_memory_bytes=self._max_memory_bytes,
             continues=continues,
-            at_limit=at_limit,
+            at_limit=at_cap,
             resumes=None if place is None else place.path,
             spent_seconds=spent,
             steps_behind=steps_behind,
@@ -167,7 +165,7 @@ class Launcher:
             trial.params,
             seed=seed,
             threads=self._slots.threads(resources),
-            max_seconds=_limit(budget),
+            max_trial_seconds=_limit(budget),
         )
 
     def _parents_state(self, trial: Suggestion) -> Path | None:

@@ -29,8 +29,8 @@ _LEAST_SECONDS = 60.0  # of that
 class Limits:
     """What ends one running trial."""
 
-    max_seconds: float | None  # of its cost; the trial ends itself there ...
-    at_max_seconds: TrialEnd  # ... and this is its end
+    max_trial_seconds: float | None  # its cap: the trial ends itself there ...
+    at_cap: TrialEnd  # ... and this is its end
     total_steps: int | None  # the trial ends itself there, too
     steps_by_others: float | None = None  # the same, judged by other trials; None: not looked at, 0: they do not tell
     began: float = dataclasses.field(default_factory=time.monotonic)
@@ -38,8 +38,8 @@ class Limits:
 
     def ends_itself(self, trial: TrialRecord) -> bool:
         """Whether the trial has spent all that it may: it is being evaluated, and costs nothing more."""
-        at_cap = self.max_seconds is not None and trial.cost_seconds >= self.max_seconds
-        return at_cap or (self.total_steps is not None and trial.steps >= self.total_steps)
+        is_capped = self.max_trial_seconds is not None and trial.cost_seconds >= self.max_trial_seconds
+        return is_capped or (self.total_steps is not None and trial.steps >= self.total_steps)
 
 
 def next_budget(
@@ -71,12 +71,12 @@ def next_budget(
         if trial.state.finished:
             finished.append(trial.cost_seconds)
         elif without is not None and trial.state is TrialState.WAITING:
-            running.append(RunningCost(max_seconds=trial.cost_seconds, spent_seconds=trial.cost_seconds))
+            running.append(RunningCost(max_trial_seconds=trial.cost_seconds, spent_seconds=trial.cost_seconds))
         else:
             predicted, own = trial.predicted_cost_seconds, limits.get(trial.number)
             cost = RunningCost(
                 predicted_seconds=None if predicted is None else predicted.value,
-                max_seconds=max_trial_seconds if own is None else own.max_seconds,
+                max_trial_seconds=max_trial_seconds if own is None else own.max_trial_seconds,
                 spent_seconds=trial.cost_seconds,
             )
             running.append(cost)
@@ -106,15 +106,15 @@ def require_a_complete_trial(
     if max_cost_seconds is None or not cut or any(trial.state is TrialState.COMPLETE for trial in trials):
         return
     # A larger budget raises the cap only where the cap is the budget's share.
-    own_cap = None if max_trial_seconds == CAP_FRACTION * max_cost_seconds else max_trial_seconds
+    given_cap = None if max_trial_seconds == CAP_FRACTION * max_cost_seconds else max_trial_seconds
     if SECTION in sweep.spec.config:
-        _refuse_command(trials, cut, max_cost_seconds, own_cap)
+        _refuse_command(trials, cut, max_cost_seconds, given_cap)
     cut = [trial for trial in cut if trial.steps]
     if not cut or not runs_trainer(sweep.spec.config):  # it is not known how many steps a trial needs
         return
 
     def needed_seconds(trial: TrialRecord) -> float:
-        config = trial_config(sweep.spec.config, trial.params, seed=0, threads=1, max_seconds=None)
+        config = trial_config(sweep.spec.config, trial.params, seed=0, threads=1, max_trial_seconds=None)
         steps = total_steps(config)
         assert steps is not None
         return trial.cost_seconds + max(steps - trial.steps, 0) * _seconds_a_step(trial)
@@ -123,8 +123,8 @@ def require_a_complete_trial(
     needed = needed_seconds(cheapest)
     budget = f"--max-cost {format_at_least(needed / CAP_FRACTION)}"
     limit, remedy = f"budget of {format_duration(max_cost_seconds)}", budget
-    if cheapest.end is TrialEnd.CAPPED and own_cap is not None:
-        limit = f"cap of {format_duration(own_cap)} on one trial"
+    if cheapest.end is TrialEnd.CAPPED and given_cap is not None:
+        limit = f"cap of {format_duration(given_cap)} on one trial"
         remedy = f"--max-trial-cost {format_at_least(needed)}"
         if needed > max_cost_seconds:
             remedy += f" and {budget}"
@@ -172,7 +172,7 @@ def _seconds_a_step(trial: TrialRecord) -> float:
 
 
 def _refuse_command(
-    trials: Sequence[TrialRecord], cut: Sequence[TrialRecord], max_cost_seconds: float, own_cap: float | None
+    trials: Sequence[TrialRecord], cut: Sequence[TrialRecord], max_cost_seconds: float, given_cap: float | None
 ) -> None:
     """Raises `UsageError` where every trial of a command was cut short, so nothing tells how long one takes."""
     if len(cut) < sum(trial.state.finished for trial in trials):
@@ -181,8 +181,8 @@ def _refuse_command(
     longest = max(trial.cost_seconds for trial in cut)
     larger = format_at_least(max(_LARGER * max_cost_seconds, _LEAST_SECONDS))
     limit, remedy = f"budget of {format_duration(max_cost_seconds)}", f"--max-cost {larger}"
-    if own_cap is not None and any(trial.end is TrialEnd.CAPPED for trial in cut):
-        limit, remedy = f"cap of {format_duration(own_cap)} on one trial", "a larger --max-trial-cost"
+    if given_cap is not None and any(trial.end is TrialEnd.CAPPED for trial in cut):
+        limit, remedy = f"cap of {format_duration(given_cap)} on one trial", "a larger --max-trial-cost"
     raise UsageError(
         f"the {limit} is smaller than one trial: {count} stopped, after {format_at_least(longest)} at most;"
         f" try {remedy}"

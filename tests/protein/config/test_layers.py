@@ -102,7 +102,7 @@ def test_the_cost_parameter_may_be_fixed_by_a_flag() -> None:
 def test_the_sweep_section_is_read(folder: Path) -> None:
     assert load("pong", directory=folder).sweep == SweepConfig(
         workers=3,
-        max_trial_cost_seconds=5400.0,
+        max_trial_seconds=5400.0,
         max_trial_memory_bytes=4 << 30,
         constraints=("train.minibatch_size <= env.num_envs * train.horizon",),
     )
@@ -289,7 +289,7 @@ def test_arguments_of_the_environment_are_values_like_any_other(folder: Path) ->
     assert parameters["env.args.enable_wind"] == Categorical("env.args.enable_wind", (False, True), default=False)
     config = agents_config(layers).to_dict()
     assert RunConfig.from_dict(config).to_dict() == config
-    trial = trial_config(config, {"env.args.gravity": -3.0}, seed=1, threads=1, max_seconds=None)
+    trial = trial_config(config, {"env.args.gravity": -3.0}, seed=1, threads=1, max_trial_seconds=None)
     assert (trial["env"]["args"]["gravity"], config["env"]["args"]["gravity"]) == (-3.0, -10.0)
     fixed = layers.with_values({"env.args.gravity": -2.0, "env.args.new": 1}, "the command line")
     assert agents_config(fixed).env.args["gravity"] == -2.0 and agents_config(fixed).env.args["new"] == 1

@@ -16,11 +16,14 @@ LARGE = Space([Float("lr", 0.0, 1.0)])
     ("trial", "expected"),
     [
         (RunningCost(predicted_seconds=7.0), 7.0),
-        (RunningCost(predicted_seconds=7.0, max_seconds=25.0), 7.0),
-        (RunningCost(predicted_seconds=30.0, max_seconds=25.0), 25.0),  # it is ended at its cap
+        (RunningCost(predicted_seconds=7.0, max_trial_seconds=25.0), 7.0),
+        (RunningCost(predicted_seconds=30.0, max_trial_seconds=25.0), 25.0),  # it is ended at its cap
         (RunningCost(predicted_seconds=7.0, spent_seconds=9.0), 9.0),  # the prediction was too low
-        (RunningCost(predicted_seconds=7.0, max_seconds=8.0, spent_seconds=8.5), 8.5),
-        (RunningCost(max_seconds=25.0, spent_seconds=1.0), 25.0),  # unpredicted: its cap, whatever the others cost
+        (RunningCost(predicted_seconds=7.0, max_trial_seconds=8.0, spent_seconds=8.5), 8.5),
+        (
+            RunningCost(max_trial_seconds=25.0, spent_seconds=1.0),
+            25.0,
+        ),  # unpredicted: its cap, whatever the others cost
         (RunningCost(spent_seconds=1.0), 3.0),  # nothing better is known than the mean of the finished ones
         (RunningCost(spent_seconds=5.0), 5.0),
     ],
@@ -40,8 +43,10 @@ def test_the_first_trials_without_a_cap_are_expected_to_cost_what_they_have_cost
 def test_trials_that_start_within_what_is_left_cannot_overspend_a_budget() -> None:
     running: list[RunningCost] = []
     while (remaining := budget_left(100.0, [], running).remaining_seconds) and remaining > 0:
-        running.append(RunningCost(max_seconds=min(40.0, remaining)))  # as the loop does: the cap, or what is left
-    assert sum(trial.max_seconds or 0.0 for trial in running) == 100.0
+        running.append(
+            RunningCost(max_trial_seconds=min(40.0, remaining))
+        )  # as the loop does: the cap, or what is left
+    assert sum(trial.max_trial_seconds or 0.0 for trial in running) == 100.0
 
 
 def test_why_nothing_was_suggested_is_said() -> None:

@@ -11,7 +11,7 @@ import pytest
 from protein.errors import TrialFailed
 from protein.ports import Finished, Job, Store, TrialProgress
 from protein.run import speed
-from protein.run.speed import IDENTITY, find_calibration, in_reference, own_limits, speed_of
+from protein.run.speed import IDENTITY, find_calibration, in_reference, limits_here, speed_of
 from protein.storage import open_store
 from protein.types import CONTINUABLE_SECONDS, Machine, Measurement, Outcome, Trial, TrialEnd
 
@@ -71,24 +71,24 @@ def test_on_the_reference_machine_nothing_changes() -> None:
 
 
 def test_a_programs_limit_is_in_its_own_seconds() -> None:
-    mine = own_limits(job({"params": {}, "max_seconds": 60.0}), 2.0)
+    mine = limits_here(job({"params": {}, "max_seconds": 60.0}), 2.0)
     assert mine.config["max_seconds"] == 30.0
-    assert own_limits(job({"params": {}, "max_seconds": None}), 2.0).config["max_seconds"] is None
+    assert limits_here(job({"params": {}, "max_seconds": None}), 2.0).config["max_seconds"] is None
 
 
 def test_the_trainers_limit_stays_because_its_clock_runs_in_reference_seconds() -> None:
-    assert own_limits(job(TRAINERS), 2.0).config == TRAINERS
+    assert limits_here(job(TRAINERS), 2.0).config == TRAINERS
 
 
 def test_a_slow_machine_has_more_wall_clock_before_a_trial_counts_as_hung() -> None:
-    assert own_limits(job(TRAINERS), 0.5).max_seconds == 1800.0
-    assert own_limits(job(TRAINERS), 2.0).max_seconds == 900.0
-    assert own_limits(job(TRAINERS, max_seconds=None), 0.5).max_seconds is None
+    assert limits_here(job(TRAINERS), 0.5).max_seconds == 1800.0
+    assert limits_here(job(TRAINERS), 2.0).max_seconds == 900.0
+    assert limits_here(job(TRAINERS, max_seconds=None), 0.5).max_seconds is None
 
 
 def test_a_job_on_the_reference_machine_stays() -> None:
     before = job({"max_seconds": 60.0})
-    assert dataclasses.asdict(own_limits(before, 1.0)) == dataclasses.asdict(before)
+    assert dataclasses.asdict(limits_here(before, 1.0)) == dataclasses.asdict(before)
 
 
 HERE = speed.machine_facts(threads=1, device="cpu")

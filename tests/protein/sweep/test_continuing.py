@@ -13,7 +13,7 @@ from sample_trials import trial
 from small_sweep import stored
 
 from protein.ports import Finished, Job, SweepStatus
-from protein.run.job import max_seconds
+from protein.run.job import max_trial_seconds
 from protein.run.trainer import LocalBackend
 from protein.space import Categorical, Float, Integer, Space
 from protein.sweep import resuming
@@ -245,7 +245,7 @@ def test_the_cap_on_one_trial_is_one_on_its_whole_run(tmp_path: Path) -> None:
         limits: ClassVar[list[float | None]] = []
 
         def start(self, job: Job) -> None:
-            self.limits.append(max_seconds(job.config))
+            self.limits.append(max_trial_seconds(job.config))
             super().start(job)
 
     small_sweep.sweep(

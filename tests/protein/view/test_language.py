@@ -189,7 +189,7 @@ def test_the_possible_scores_end_at_zero() -> None:
 
 
 def test_a_sweep_knows_when_its_trials_end_and_go_on() -> None:
-    config = trial_config(spec().config, {"train.total_tokens": 123_456}, seed=7, threads=2, max_seconds=30.0)
+    config = trial_config(spec().config, {"train.total_tokens": 123_456}, seed=7, threads=2, max_trial_seconds=30.0)
     assert config["train"]["schedule_end"] == "tokens", "a trial does not depend on the machine's speed"
     assert total_steps(config) == 123_456
     assert (config["train"]["seed"], config["train"]["threads"], config["train"]["max_seconds"]) == (7, 2, 30.0)
