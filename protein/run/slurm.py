@@ -32,8 +32,17 @@ from protein.errors import UsageError
 from protein.ports import Finished, Job, TrialProgress
 from protein.run import lease
 from protein.run.fleet import Lost, News, RemoteSlot
-from protein.run.mail import MessageError
-from protein.run.mailbox import ALIVE, DEAD_SECONDS, FROM_WORKER, TO_WORKER, Inbox, Outbox, Silence, show_life
+from protein.run.mailbox import (
+    ALIVE,
+    DEAD_SECONDS,
+    FROM_WORKER,
+    TO_WORKER,
+    Inbox,
+    MessageError,
+    Outbox,
+    Silence,
+    show_life,
+)
 from protein.run.slot import Close, Leaving, Note, Ready, SlotSettings, Stop, version
 
 LOOK_SECONDS = 5.0  # how often Slurm is asked which jobs there are

@@ -5,6 +5,7 @@ Without Slurm, tests that need one are skipped. What a worker does by itself: `t
 
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -21,8 +22,10 @@ from protein.errors import UsageError
 from protein.ports import Finished, TrialProgress
 from protein.run import lease, slurm
 from protein.run.fleet import Fleet
-from protein.run.mailbox import ALIVE, DEAD_SECONDS
-from protein.types import TrialEnd
+from protein.run.mailbox import ALIVE, DEAD_SECONDS, FROM_WORKER, encode
+from protein.run.slot import Facts, Note, Ready, SlotSettings, version
+from protein.run.trainer import LocalBackend
+from protein.types import Outcome, Trial, TrialEnd
 
 ELSEWHERE = "another-host:4711:8123.45@5f0c21ab-1a363c15-4026531836"
 
@@ -402,6 +405,88 @@ def test_jobs_of_a_living_controller_stay(cancelled: list[tuple[str, ...]], tmp_
         folder = controller(tmp_path, lease.owner_of(process.pid), silent_seconds=2 * DEAD_SECONDS)
         assert slurm.end_left_behind(tmp_path) == []
     assert not cancelled and folder.exists()
+
+
+def idle_slurm(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """Makes a Slurm that takes every job and starts none. Returns the list of commands that it is given."""
+    commands: list[tuple[str, ...]] = []
+    monkeypatch.setattr(slurm, "attempt", lambda *words: commands.append(words))
+    monkeypatch.setattr(slurm, "submit", lambda *_: "100")
+    return commands
+
+
+def append(worker: Any, *contents: bytes) -> None:
+    """Writes what comes from a worker."""
+    with (worker.folder / FROM_WORKER).open("ab") as file:
+        for content in contents:
+            file.write(struct.pack("<q", len(content)) + content)
+
+
+def ready(version: str = version()) -> bytes:
+    return encode(Ready(facts=Facts(host="node", version=version, shares_artifacts=True), seconds_left=None))
+
+
+def test_a_worker_that_sends_what_is_no_message_is_ended_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands, notes = idle_slurm(monkeypatch), list[str]()
+    transport = slurm.SlurmTransport("s", workers=2, cores=1)
+    slot = SlotSettings(make_backend=LocalBackend, artifacts=tmp_path, probe="")
+    backend = Fleet(transport, slot, note=notes.append)
+    good, bad = transport._workers
+    append(bad, ready())
+    backend.num_slots()
+    backend.start(job(tmp_path))
+    append(good, ready(), encode(Note(text="well")))
+    append(bad, b"no message")
+    monkeypatch.setattr(transport, "start_slots", lambda num_jobs: None)
+    [event] = backend.poll(0.0)
+    assert isinstance(event, Finished) and event.outcome.end is TrialEnd.INTERRUPTED
+    assert "a message cannot be read" in event.outcome.reason
+    assert ("scancel", bad.number) in commands and transport._workers == [good]
+    assert "well" in notes
+    assert sum("a message cannot be read" in note for note in notes) == 1
+    backend.close()
+
+
+def test_a_report_is_of_the_trial_that_the_worker_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    idle_slurm(monkeypatch)
+    transport = slurm.SlurmTransport("s", workers=1, cores=1)
+    backend = Fleet(transport, SlotSettings(make_backend=LocalBackend, artifacts=tmp_path, probe=""))
+    [worker] = transport._workers
+    append(worker, ready())
+    backend.num_slots()
+    backend.start(job(tmp_path))
+    trial = job(tmp_path).trial
+    other = Trial(id=trial.id, sweep_id=9, number=7, params={}, seed=0, owner="somebody")
+    outcome = Outcome(end=TrialEnd.COMPLETE, reason="", score=1.0, cost_seconds=1.0)
+    append(worker, encode(Finished(trial=other, outcome=outcome)))
+    [event] = backend.poll(0.0)
+    assert event.trial == trial
+    backend.close()
+
+
+def test_a_worker_with_another_version_of_protein_ends_the_sweep_unless_others_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands, notes = idle_slurm(monkeypatch), list[str]()
+    transport = slurm.SlurmTransport("s", workers=2, cores=1)
+    slot = SlotSettings(make_backend=LocalBackend, artifacts=tmp_path, probe="")
+    backend = Fleet(transport, slot, note=notes.append)
+    first, second = transport._workers
+    append(first, ready())
+    append(second, ready("0.0.9"))
+    assert backend.num_slots() == 1
+    assert ("scancel", second.number) in commands and second not in transport._workers
+    assert any(f"node node has protein 0.0.9, and this machine {version()}" in note for note in notes)
+    transport._end(first, "ended")
+    backend.num_slots()
+    transport._submit_after = 0.0
+    backend.num_slots()
+    append(transport._workers[0], ready("0.0.9"))
+    with pytest.raises(UsageError, match=r"node node has protein 0.0.9, and this machine .*: install the same version"):
+        backend.num_slots()
+    backend.close()
 
 
 @pytest.mark.slow
