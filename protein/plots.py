@@ -19,6 +19,7 @@ from protein.api import stores
 from protein.api.comparison import compared, sides_of
 from protein.api.function_sweep import SweepResult
 from protein.api.recommended import recommendation, stored_space
+from protein.engine.sample import sampled
 from protein.errors import UsageError
 from protein.ports import Store
 from protein.types import Measurement, SweepRecord, TrialRecord
@@ -116,7 +117,8 @@ def importance(
         StoreError: the store cannot be read.
     """
     [(record, trials)] = _read(() if sweep is None else (sweep,), store)
-    observations = [trial.observation() for trial in trials if trial.state.finished and not trial.excluded]
+    some, _ = sampled(trials)
+    observations = [trial.observation() for trial in some if trial.state.finished and not trial.excluded]
     found = importances(stored_space(record.spec), observations, target=target)
     name = style.plain(record.spec.name)
     return parameter_figures.importance(found, f"{name}: which parameters matter for the {target}, by method")

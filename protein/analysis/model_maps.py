@@ -26,6 +26,7 @@ from protein.engine import recommend, results
 from protein.engine.cost_model import CostModel
 from protein.engine.gp import Array, GaussianProcess, Mixture, single_thread
 from protein.engine.history import History
+from protein.engine.recommend import Learnt
 from protein.engine.results import Contender
 from protein.engine.sample import Sample
 from protein.engine.score_model import ScoreModel
@@ -118,13 +119,21 @@ class SweepModel:
     basis: str
 
     @classmethod
-    def fit(cls, space: Space, observations: Sequence[Observation], sample: Sample | None = None) -> "SweepModel":
+    def fit(
+        cls,
+        space: Space,
+        observations: Sequence[Observation],
+        sample: Sample | None = None,
+        *,
+        learnt: Learnt | None = None,
+    ) -> "SweepModel":
         """Fits the models to a sweep's finished trials.
 
         Args:
             space: what was searched; observations that it cannot read are left out.
             observations: of one sweep, in any state, oldest first; scores are to be maximised.
             sample: where the observations are a part of the sweep's (`protein.engine.sample`).
+            learnt: of the same trials, where the caller has it; None: the score model is fitted here.
 
         Raises:
             UsageError: too few trials have a score, or the scores cannot be modelled.
@@ -136,7 +145,7 @@ class SweepModel:
                     f"the model needs {MIN_SCORES} trials with a score, and there are {len(data.scores)}; wait for more"
                 )
             try:
-                score = recommend.fitted(space, observations, sample)
+                score = recommend.fitted(space, observations, sample) if learnt is None else learnt.score
                 cost = CostModel.fit(space, data.x_scored, data.costs).at_least(data.x_stopped, data.least_costs)
                 score.estimates(np.full((1, space.num_dims), 0.5), measured=False)
             except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
@@ -149,7 +158,9 @@ class SweepModel:
             space=space,
             score=score,
             cost=cost,
-            contenders=tuple(recommend.contenders(space, observations, model=score)),
+            contenders=tuple(
+                recommend.contenders(space, observations, sample, model=score) if learnt is None else learnt.contenders
+            ),
             num_scores=len(data.scores),
             basis=f"{results.MODEL} ({fallback})" if fallback else results.MODEL,
         )

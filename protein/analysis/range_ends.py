@@ -23,23 +23,20 @@ Scores are those of the store, to be maximised.
 """
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from protein.analysis.model_maps import SweepModel, weighted_parts
+from protein.analysis.model_maps import weighted_parts
 from protein.engine import results
 from protein.engine.front_model import MIN_EFFECT
 from protein.engine.gp import Array, GaussianProcess, Kernel, single_thread
 from protein.engine.joint_fit import model_inputs
 from protein.engine.recommend import Learnt
-from protein.engine.sample import Sample
-from protein.errors import UsageError
+from protein.engine.results import RangeEnd
 from protein.space import Categorical, Float, Integer, Parameter, Space
-from protein.types import Observation, ParamValue
 
 MIN_TRIALS = 12  # distinct configs that were trained to their end
 ZONE = 0.1  # of the unit range
@@ -52,63 +49,15 @@ _JITTER = 1e-9
 _SEED = 11  # the answer is a function of the trials alone
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class RangeEnd:
-    """A parameter whose best values lie on the end of its range.
-
-    Attributes:
-        name: of the parameter.
-        end: which end.
-        bound: the value there.
-        best_value: that of the best expected config.
-        probability: that the score is highest in the end zone.
-        effect: by how much the best value is better than a random one, in standard deviations of the scores.
-        natural: whether nothing lies beyond, as far as the bound tells (0 and 1 of a share or a probability, 0 or 1 of
-            a count). Then there is nothing to widen.
-    """
-
-    name: str
-    end: Literal["low", "high"]
-    bound: ParamValue
-    best_value: ParamValue
-    probability: float
-    effect: float
-    natural: bool
-
-    def text(self) -> str:
-        """Returns it as a sentence without a full stop, with what to do."""
-        bound = f"{self.bound:.6g}" if isinstance(self.bound, float) else str(self.bound)
-        said = f"the best values of {self.name} lie on the {self.end} end of its range ({bound})"
-        if self.natural:
-            return f"{said}: nothing may lie beyond it, but it could be fixed there"
-        side = "below" if self.end == "low" else "above"
-        return f"{said}: better ones may lie {side}, so widen the range in the next sweep"
-
-
-def range_ends(
-    space: Space,
-    observations: Sequence[Observation],
-    sample: Sample | None = None,
-    *,
-    model: SweepModel | Learnt | None = None,
-) -> list[RangeEnd]:
+def range_ends(model: Learnt | None) -> list[RangeEnd]:
     """Returns the parameters whose best values lie on the end of their range, most certain first.
 
-    Nothing is returned where too few trials tell (`MIN_TRIALS` configs that were trained to their end).
-
-    Args:
-        space: what was searched.
-        observations: of one sweep, in any state, oldest first; scores are to be maximised.
-        sample: where the observations are a part of the sweep's (`protein.engine.sample`).
-        model: fitted to the same observations, where the caller has it already.
+    Nothing is returned where too few trials tell (`MIN_TRIALS` configs that were trained to their end), or there is no
+    model because the scores cannot be modelled.
     """
     if model is None:
-        if sum(o.score is not None for o in observations) < MIN_TRIALS:
-            return []
-        try:
-            model = SweepModel.fit(space, observations, sample)
-        except UsageError:  # the scores cannot be modelled, and nothing can be said
-            return []
+        return []
+    space = model.space
     ranked = sorted(model.contenders, key=lambda c: (-c.score.value, c.expected_cost_seconds))
     if len(ranked) < MIN_TRIALS or results.MODEL not in model.basis:
         return []
@@ -235,7 +184,7 @@ class _Posterior:
     parts: list[tuple[float, GaussianProcess, Array, Array]]
 
     @classmethod
-    def of(cls, model: SweepModel | Learnt, x_unit: Array) -> "_Posterior":
+    def of(cls, model: Learnt, x_unit: Array) -> "_Posterior":
         features = model_inputs(model.space, x_unit, model.score.process)
         parts = []
         for weight, part in weighted_parts(model.score.process):

@@ -1,56 +1,98 @@
-"""What the engine's models say of a stored sweep: what is recommended, range ends, the outlook.
+"""What the engine's models say of a stored sweep: what is recommended, range ends, the outlook, the map of the model.
 
-Fitting takes about a second, however large the sweep is. Reading a very large sweep takes as long again. So the answers
-about one are kept in a file (`protein.api.kept_answers`), and computed again when a trial has finished.
+Every command and page asks here, so that all of them speak of the same trials and the same fits. Of a very large sweep,
+a sample of the trials is read (`protein.engine.sample`). Fitting takes about a second, however large the sweep is.
+Reading a very large sweep takes as long again. So the answers about one are kept in a file of the user's cache folder.
+
+A file is nothing but a shortcut: deleting all of them changes no answer. It is used only while all of this holds:
+
+1. It is of the same sweep, with the same definition, and was made by the same code. The file's name is a hash of both.
+2. Since then no trial has finished, and no finished one was excluded or taken back: the store says so, by its cursor.
+   What is running teaches the models nothing.
+3. The trials that the answers speak of, and the last one that had finished, are still in the store with the same
+   values. A store that was replaced by an older copy is found out by this.
+
+A file that cannot be read or written is as good as none.
 """
 
 import contextlib
 import dataclasses
 import functools
+import hashlib
+import importlib.metadata
+import json
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from protein.analysis.range_ends import RangeEnd
-from protein.api import kept_answers, stores
-from protein.api.reading import Readable, readable
-from protein.api.recommended import Recommendation, initial_params, recommendation, stored_space
+import numpy as np
+
+import protein
+from protein import files
+from protein.api import stores
+from protein.api.recommended import (
+    Recommendation,
+    best_cut_short,
+    initial_params,
+    recommendation,
+    score_range,
+    stored_space,
+)
 from protein.columns import DOT_FIELDS, TrialColumns
 from protein.engine import results
-from protein.engine.results import Contender, Outlook
-from protein.engine.sample import MAX_WHOLE
-from protein.errors import ProteinError, UsageError
+from protein.engine.results import Contender, Outlook, RangeEnd
+from protein.engine.sample import MAX_WHOLE, Sample, sample_of, sampled
+from protein.errors import ProteinError, StoreError, UsageError
 from protein.ports import Store
 from protein.space import Space
-from protein.types import Observation, SweepRecord, TrialRecord
+from protein.types import Estimate, Observation, SuggestionKind, SweepRecord, TrialRecord
 
 if TYPE_CHECKING:
+    from protein.analysis.model_maps import SweepModel
+    from protein.engine.outlook import Hindsight
     from protein.engine.recommend import Learnt
 
 # The modules of the models are loaded late: answers that are kept need none of them.
 
+MAX_FILES = 100  # of the folder; the oldest are deleted
+_FIELDS = (*DOT_FIELDS, "kind")
+_CODE = ("analysis", "api", "engine", "space")  # packages that the answers depend on, beside numpy and scipy
 
-def at_the_end(sweep: SweepRecord, trials: Sequence[TrialRecord], store: str | None) -> Recommendation:
-    """Returns what a sweep recommends that has just ended, as `protein.api.recommended.recommendation` does.
 
-    Of a very large sweep all answers are computed now and kept, so that the first command that asks finds them.
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Readable:
+    """A sweep's trials as far as they are needed.
 
-    Args:
-        sweep: as it is stored.
-        trials: all of its trials, as they are stored.
-        store: the URL or path of the store that holds it.
-
-    Raises:
-        UsageError: no trial was trained to its end.
+    Attributes:
+        trials: by number; of each curve, one point at most.
+        columns: of all trials, those of `_FIELDS`.
+        sample: None where `trials` are all of the sweep.
     """
-    if len(trials) > MAX_WHOLE:
-        with contextlib.suppress(ProteinError), stores.opened(store) as opened:  # without the store, from the records
-            answers = Answers(opened, sweep)
-            found = answers.recommendation()
-            answers.range_ends()
-            answers.outlook()
-            return found
-    return recommendation(sweep, trials)
+
+    trials: Sequence[TrialRecord]
+    columns: TrialColumns
+    sample: Sample | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """Answers that still hold.
+
+    Attributes:
+        trials: those that the answers speak of, by number.
+        contenders: all that some question needs; positions in `trials`. None where nobody has asked for them yet.
+        range_ends: the same.
+        has_outlook: whether `outlook` was asked for.
+        outlook: None where too little is known.
+    """
+
+    trials: Sequence[TrialRecord]
+    contenders: Sequence[Contender] | None
+    range_ends: Sequence[RangeEnd] | None
+    has_outlook: bool
+    outlook: Outlook | None
 
 
 class Answers:
@@ -63,7 +105,7 @@ class Answers:
     def __init__(self, store: Store, sweep: SweepRecord, *, most: int = MAX_WHOLE) -> None:
         """Of a sweep with more than `most` trials, a sample is read, and the answers are kept."""
         self._store, self._sweep, self._most = store, sweep, most
-        self._kept = kept_answers.find(store, sweep)
+        self._kept = find_kept(store, sweep)
         self.were_kept = self._kept is not None
 
     @functools.cached_property
@@ -92,58 +134,19 @@ class Answers:
         """
         if self._kept is not None and self._kept.range_ends is not None:
             return self._kept.range_ends
-        return self._range_ends
-
-    def outlook(self) -> Outlook | None:
-        """Returns what `protein.api.outlook.sweep_outlook` does."""
-        if self._kept is not None and self._kept.has_outlook:
-            return self._kept.outlook
-        return self._outlook
-
-    @functools.cached_property
-    def _known(self) -> Readable:
-        return readable(self._store, self._sweep, most=self._most)
-
-    @functools.cached_property
-    def _finished(self) -> list[Observation]:
-        return [trial.observation() for trial in self._known.trials if trial.state.finished]
-
-    @functools.cached_property
-    def _space(self) -> Space:
-        return stored_space(self._sweep.spec)
-
-    @functools.cached_property
-    def _learnt(self) -> "Learnt | None":
-        from protein.engine import recommend
-
-        return recommend.learn(self._space, self._finished, self._known.sample, initial_params(self._sweep.spec))
-
-    @functools.cached_property
-    def _contenders(self) -> Sequence[Contender]:
-        from protein.engine import recommend
-
-        if self._learnt is None:
-            return recommend.contenders(
-                self._space, self._finished, self._known.sample, start=initial_params(self._sweep.spec)
-            )
-        self._keep(contenders=self._learnt.contenders)
-        return self._learnt.contenders
-
-    @functools.cached_property
-    def _range_ends(self) -> Sequence[RangeEnd]:
         from protein.analysis.range_ends import range_ends
 
         try:
-            found = [] if self._learnt is None else range_ends(self._space, [], model=self._learnt)
+            found = range_ends(self._learnt)
         except UsageError:  # the space cannot be read, and nothing can be said
             return []
         self._keep(range_ends=found)
         return found
 
-    @functools.cached_property
-    def _outlook(self) -> Outlook | None:
-        from protein.api.outlook import highest_score, sweep_outlook
-
+    def outlook(self) -> Outlook | None:
+        """Returns what more budget is expected to buy (`sweep_outlook`)."""
+        if self._kept is not None and self._kept.has_outlook:
+            return self._kept.outlook
         found = sweep_outlook(self._sweep, self._known.trials, self._known.sample)
         # The room of the score that is recommended. Of a very large sweep that would take a second model.
         if found is not None and math.isfinite(found.room) and self._known.sample is None:
@@ -154,7 +157,255 @@ class Answers:
         self._keep(outlook=[found])
         return found
 
+    def model(self) -> "SweepModel":
+        """Returns the model that recommends, for slices and maps of it. Raises `UsageError` where there is none."""
+        from protein.analysis.model_maps import SweepModel
+
+        return SweepModel.fit(self._space, self.finished, self._known.sample, learnt=self._learnt)
+
+    @functools.cached_property
+    def finished(self) -> list[Observation]:
+        """The finished trials that were read, oldest first."""
+        return [trial.observation() for trial in self._known.trials if trial.state.finished]
+
+    @functools.cached_property
+    def _known(self) -> Readable:
+        return readable(self._store, self._sweep, most=self._most)
+
+    @functools.cached_property
+    def _space(self) -> Space:
+        return stored_space(self._sweep.spec)
+
+    @functools.cached_property
+    def _learnt(self) -> "Learnt | None":
+        from protein.engine import recommend
+
+        return recommend.learn(self._space, self.finished, self._known.sample, initial_params(self._sweep.spec))
+
+    @functools.cached_property
+    def _contenders(self) -> Sequence[Contender]:
+        from protein.engine import recommend
+
+        if self._learnt is None:
+            start = initial_params(self._sweep.spec)
+            return recommend.contenders(self._space, self.finished, self._known.sample, start=start)
+        self._keep(contenders=self._learnt.contenders)
+        return self._learnt.contenders
+
     def _keep(self, **found: Any) -> None:
-        """Keeps answers about a very large sweep, beside those that are kept already; see `kept_answers.keep`."""
+        """Keeps answers about a very large sweep, beside those that are kept already; see `keep`."""
         if self._known.sample is not None:
-            kept_answers.keep(self._store, self._sweep, self._known, **found)
+            keep(self._store, self._sweep, self._known, **found)
+
+
+def at_the_end(sweep: SweepRecord, trials: Sequence[TrialRecord], store: str | None) -> Recommendation:
+    """Returns what a sweep recommends that has just ended, as `protein.api.recommended.recommendation` does.
+
+    Of a very large sweep all answers are computed now and kept, so that the first command that asks finds them.
+
+    Args:
+        sweep: as it is stored.
+        trials: all of its trials, as they are stored.
+        store: the URL or path of the store that holds it.
+
+    Raises:
+        UsageError: no trial was trained to its end.
+    """
+    if len(trials) > MAX_WHOLE:
+        with contextlib.suppress(ProteinError), stores.opened(store) as opened:  # without the store, from the records
+            answers = Answers(opened, sweep)
+            found = answers.recommendation()
+            answers.range_ends()
+            answers.outlook()
+            return found
+    return recommendation(sweep, trials)
+
+
+def readable(store: Store, sweep: SweepRecord, *, most: int = MAX_WHOLE) -> Readable:
+    """Reads a sweep: all of its trials, or, if it has more than `most`, a sample (`protein.engine.sample`)."""
+    columns = store.columns(sweep.id, fields=_FIELDS)
+    if len(columns) <= most:
+        trials = store.trials(sweep.id, curves=False, last_points=True)
+        return Readable(trials=trials, columns=columns, sample=None)
+    words = (columns.state, columns.end, columns.kind)
+    costs = (columns.run_seconds, columns.cost_seconds, columns.excluded)
+    sample, needed, noted = sample_of(columns.number, *words, columns.score, *costs)
+    if any(kind is SuggestionKind.REEVALUATION for kind in columns.kind):
+        needed = store.same_params(sweep.id, needed)
+    trials = store.trials(sweep.id, curves=False, last_points=True, numbers={*needed, *noted})
+    return Readable(trials=trials, columns=columns, sample=sample)
+
+
+def sweep_outlook(sweep: SweepRecord, trials: Sequence[TrialRecord], sample: Sample | None = None) -> Outlook | None:
+    """Returns the outlook of a sweep; None where too little is known, or the sweep does not run this engine.
+
+    Args:
+        sweep: as it is stored.
+        trials: its trials as they are stored.
+        sample: where these trials are not all: what is known of the others (`protein.engine.sample`).
+    """
+    if sweep.spec.method != "protein":
+        return None
+    from protein.engine.outlook import outlook
+
+    if sample is None:
+        trials, sample = sampled(trials)
+    try:
+        return outlook(Space.from_dict(sweep.spec.space), _history(trials), highest_score(sweep), sample)
+    except (ValueError, ArithmeticError, np.linalg.LinAlgError):  # an outlook that fails must not hide the rest
+        return None
+
+
+def sweep_hindsight(sweep: SweepRecord, trials: Sequence[TrialRecord]) -> "list[Hindsight]":
+    """Returns earlier outlooks of a sweep, and what came of them; none where `sweep_outlook` has none."""
+    if sweep.spec.method != "protein":
+        return []
+    from protein.engine.outlook import hindsight
+
+    try:
+        return hindsight(Space.from_dict(sweep.spec.space), _history(trials), highest_score(sweep))
+    except (ValueError, ArithmeticError, np.linalg.LinAlgError):
+        return []
+
+
+def highest_score(sweep: SweepRecord) -> float:
+    """Returns the highest possible score; infinite where it is not known."""
+    known = score_range(sweep.spec.env)
+    return math.inf if known is None else known[1]
+
+
+def folder() -> Path:
+    """Returns the folder of the files; it may not exist."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path("~/.cache").expanduser()) / "protein" / "answers"
+
+
+def find_kept(store: Store, sweep: SweepRecord) -> Kept | None:
+    """Returns the answers about a sweep that are kept and still hold; None where there are none."""
+    try:
+        entry = json.loads(_path(sweep).read_text(encoding="utf-8"))
+        changed = store.columns(sweep.id, entry["cursor"], fields=("state",))
+        if any(state.finished for state in changed.state):
+            return None
+        facts = {int(number): values for number, values in entry["trials"].items()}
+        trials = store.trials(sweep.id, curves=False, numbers=facts)
+        if {trial.number: _facts(trial) for trial in trials} != facts:
+            return None
+        places = {trial.number: place for place, trial in enumerate(trials)}
+        contenders, ends, outlook = entry["contenders"], entry["range_ends"], entry["outlook"]
+        return Kept(
+            trials=trials,
+            contenders=None if contenders is None else [_contender(one, places) for one in contenders],
+            range_ends=None if ends is None else [RangeEnd(**one) for one in ends],
+            has_outlook=outlook is not None,
+            outlook=Outlook(**outlook[0]) if outlook and outlook[0] is not None else None,
+        )
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError, StoreError):
+        return None
+
+
+def keep(
+    store: Store,
+    sweep: SweepRecord,
+    known: Readable,
+    *,
+    contenders: Sequence[Contender] | None = None,
+    range_ends: Sequence[RangeEnd] | None = None,
+    outlook: Sequence[Outlook | None] | None = None,
+) -> None:
+    """Keeps answers about a sweep, and those that are kept already of the same trials. None: not known.
+
+    Args:
+        store: of the sweep.
+        sweep: as it is stored.
+        known: what was read of it; at least one trial has finished.
+        contenders: of the finished trials that were read; not empty.
+        range_ends: all of them.
+        outlook: one item, which is None where too little is known.
+    """
+    finished = [trial for trial in known.trials if trial.state.finished]
+    needed = None if contenders is None else _needed(contenders, initial_params(sweep.spec))
+    spoken = {finished[i].number: finished[i] for one in needed or () for i in one.trials}
+    cut_short = best_cut_short(known.trials)
+    if cut_short is not None:
+        spoken[cut_short.number] = cut_short
+    states, numbers = known.columns.state, known.columns.number.tolist()
+    last = max(number for number, state in zip(numbers, states, strict=True) if state.finished)
+    spoken.update((trial.number, trial) for trial in store.trials(sweep.id, curves=False, numbers=[last]))
+    entry: dict[str, Any] = {
+        "cursor": known.columns.cursor,
+        "trials": {str(number): _facts(trial) for number, trial in spoken.items()},
+        "contenders": None
+        if needed is None
+        else [{**dataclasses.asdict(one), "trials": [finished[i].number for i in one.trials]} for one in needed],
+        "range_ends": None if range_ends is None else [dataclasses.asdict(one) for one in range_ends],
+        "outlook": None if outlook is None else [None if one is None else dataclasses.asdict(one) for one in outlook],
+    }
+    with contextlib.suppress(OSError, RuntimeError):
+        path = _path(sweep)
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            before = json.loads(path.read_text(encoding="utf-8"))
+            if before["cursor"] == entry["cursor"]:
+                entry["trials"] = {**before["trials"], **entry["trials"]}
+                for name in ("contenders", "range_ends", "outlook"):
+                    entry[name] = before[name] if entry[name] is None else entry[name]
+        _write(path, json.dumps(entry))
+
+
+def _history(trials: Sequence[TrialRecord]) -> list[Observation]:
+    """Returns the finished trials in the order in which they ended."""
+    finished = [trial for trial in trials if trial.finished_at is not None]
+    finished.sort(key=lambda trial: (trial.finished_at, trial.number))
+    return [trial.observation() for trial in finished]
+
+
+def _needed(contenders: Sequence[Contender], start: Any) -> list[Contender]:
+    """Returns, in their order, those that some question about a recommendation names, and the initial config."""
+    kept = results.spoken_of(
+        [one.score.value for one in contenders],
+        [one.expected_cost_seconds for one in contenders],
+        [max(one.measured) for one in contenders],
+    )
+    kept.update(i for i, one in enumerate(contenders) if start is not None and dict(one.params) == dict(start))
+    return [contenders[i] for i in sorted(kept)]
+
+
+def _facts(trial: TrialRecord) -> list[Any]:
+    """Returns what answers depend on of a trial, as plain data."""
+    ended = None if trial.finished_at is None else trial.finished_at.isoformat()
+    return [trial.state.value, trial.score, trial.run_seconds, trial.excluded, dict(trial.params), ended]
+
+
+def _contender(one: dict[str, Any], places: dict[int, int]) -> Contender:
+    return Contender(
+        params=one["params"],
+        score=Estimate(**one["score"]),
+        expected_cost_seconds=one["expected_cost_seconds"],
+        trials=tuple(places[number] for number in one["trials"]),
+        measured=tuple(one["measured"]),
+        basis=one["basis"],
+    )
+
+
+def _path(sweep: SweepRecord) -> Path:
+    identity = [sweep.id, sweep.created_at.isoformat(), sweep.spec, list(_code())]
+    return folder() / f"{hashlib.sha256(repr(identity).encode()).hexdigest()}.json"
+
+
+def _code() -> Iterator[Any]:
+    """Yields what changes whenever the code changes that answers depend on."""
+    for name in ("numpy", "scipy"):
+        yield importlib.metadata.version(name)
+    for package in _CODE:
+        with os.scandir(Path(protein.__file__).parent / package) as files:
+            for file in sorted((file for file in files if file.name.endswith(".py")), key=lambda file: file.name):
+                facts = file.stat()
+                yield file.name, facts.st_size, facts.st_mtime_ns
+
+
+def _write(path: Path, text: str) -> None:
+    """Writes a file, whole or not at all, and deletes the oldest where there are many."""
+    files.replace_file(path, text.encode())
+    others = sorted(path.parent.iterdir(), key=lambda one: one.stat().st_mtime, reverse=True)
+    for old in others[MAX_FILES:]:
+        old.unlink(missing_ok=True)

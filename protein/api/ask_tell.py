@@ -21,12 +21,12 @@ from typing import Any, Literal
 import numpy as np
 
 from protein import validate
-from protein.api.reading import sampled
 from protein.direction import shown_contender, shown_estimate, stored_score
 from protein.engine.budget import RunningCost, budget_left, limit_reached, why_nothing
 from protein.engine.laws import Laws, fit_laws
 from protein.engine.recommend import contenders
 from protein.engine.results import Contender, best
+from protein.engine.sample import sampled
 from protein.errors import UsageError
 from protein.space import Space
 from protein.sweep.methods import make_designer

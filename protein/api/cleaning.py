@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from protein.api import recommended
-from protein.api.reading import sampled
 from protein.api.sweep_folder import SweepFolder, delete, holds_files, size
 from protein.engine import pareto
+from protein.engine.sample import sampled
 from protein.errors import UsageError
 from protein.run.job import runs_trainer
 from protein.sweep import resuming

@@ -99,7 +99,7 @@ class LoadedSweep:
         Raises:
             UsageError: no trial was trained to its end.
         """
-        from protein.api.reading import readable  # late: these load the engine's models
+        from protein.api.answers import readable  # late: these load the engine's models
         from protein.api.recommended import recommendation
 
         with stores.opened(self._store_url) as store:

@@ -3,7 +3,7 @@
     best measured   the highest measured score among complete trials; noise may have raised it
     best expected   the highest expected true score: what is recommended
     best under X    the same among configs that are expected to cost at most X
-    front           the best expected under X, for every X (`protein.analysis.expected_front`)
+    front           the best expected under X, for every X (`protein.engine.recommend`)
     knee            the best balance of expected score and cost; not every front has one
 
 Every command that names one of these takes it from here, so that all name the same.
@@ -16,13 +16,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from protein import envs_c
-from protein.analysis.expected_front import expected_front
-from protein.api.reading import sampled
 from protein.config.layers import flatten
 from protein.direction import shown_contender, shown_trial, stored_score
 from protein.engine import pareto, results
 from protein.engine.results import Contender
-from protein.engine.sample import Sample
+from protein.engine.sample import Sample, sampled
 from protein.errors import SpaceError, UsageError
 from protein.run.job import runs_trainer
 from protein.space import Space
@@ -201,7 +199,7 @@ def recommendation(
         sweep: as it is stored.
         trials: its trials as they are stored.
         under: a duration, the most that a config may be expected to cost; None: no limit.
-        sample: where these trials are not all: what is known of the others (`protein.api.reading`).
+        sample: where these trials are not all: what is known of the others (`protein.engine.sample`).
         contenders: those of the finished trials among `trials`, where the caller has them; None: they are found here.
 
     Raises:
@@ -265,7 +263,7 @@ def recommendation(
         best=choice(BEST, best),
         under=None if affordable is None else choice(f"best under {under}", affordable),
         knee=None if knee is None else choice(KNEE, knee),
-        front=tuple(choice(FRONT, contender) for contender in expected_front(contenders)),
+        front=tuple(choice(FRONT, contender) for contender in results.expected_front(contenders)),
         best_measured=choice("best measured", highest) if max(highest.measured) > max(chosen.measured) else None,
         has_initial=start is not None,
         initial=None if initial is None else choice("initial config", initial),

@@ -12,7 +12,6 @@ from rich.text import Text
 
 from protein import files
 from protein.analysis.dominated import Spending, spending_of
-from protein.analysis.range_ends import RangeEnd
 from protein.api import command_sweep, stores
 from protein.api.answers import Answers
 from protein.api.found_config import found_config, rung_path
@@ -32,6 +31,7 @@ from protein.cli.parse import Command
 from protein.columns import TrialColumns
 from protein.direction import shown_trial
 from protein.engine import pareto
+from protein.engine.results import RangeEnd
 from protein.errors import UsageError
 from protein.types import SweepRecord, TrialEnd, TrialRecord, TrialState
 from protein.units import parse_duration

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from protein.api import stores
-from protein.api.outlook import sweep_hindsight
+from protein.api.answers import sweep_hindsight
 from protein.api.recommended import shown_trials
 from protein.api.sweep_folder import picture
 from protein.cli.arguments import ShowArguments

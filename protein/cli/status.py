@@ -30,8 +30,7 @@ from protein.view import outlook as outlook_views
 if TYPE_CHECKING:
     from rich.live import Live
 
-    from protein.analysis.range_ends import RangeEnd
-    from protein.engine.results import Outlook
+    from protein.engine.results import Outlook, RangeEnd
 
 EVERY_SECONDS = 2.0  # between two looks of --watch
 

@@ -1,4 +1,4 @@
-"""What the engine answers, as plain data: the configs that could be recommended, and what more budget should buy.
+"""What the engine answers, as plain data: configs that could be recommended, ends of ranges, what more budget buys.
 
 The models that give these answers are elsewhere (`protein.engine.recommend`, `protein.engine.outlook`). So a command
 that shows answers which are known already need not load them (`protein.api.answers`).
@@ -18,11 +18,12 @@ which is below p times the room, however large m is.
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
 from protein.engine import pareto
-from protein.types import Estimate, Params
+from protein.types import Estimate, Params, ParamValue
 
 MODEL = "score model"
 BEST, BEST_80 = 0.8, 1.6
@@ -95,6 +96,39 @@ class Contender:
         return len(self.trials)
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RangeEnd:
+    """A parameter whose best values lie on the end of its range.
+
+    Attributes:
+        name: of the parameter.
+        end: which end.
+        bound: the value there.
+        best_value: that of the best expected config.
+        probability: that the score is highest in the end zone.
+        effect: by how much the best value is better than a random one, in standard deviations of the scores.
+        natural: whether nothing lies beyond, as far as the bound tells (0 and 1 of a share or a probability, 0 or 1 of
+            a count). Then there is nothing to widen.
+    """
+
+    name: str
+    end: Literal["low", "high"]
+    bound: ParamValue
+    best_value: ParamValue
+    probability: float
+    effect: float
+    natural: bool
+
+    def text(self) -> str:
+        """Returns it as a sentence without a full stop, with what to do."""
+        bound = f"{self.bound:.6g}" if isinstance(self.bound, float) else str(self.bound)
+        said = f"the best values of {self.name} lie on the {self.end} end of its range ({bound})"
+        if self.natural:
+            return f"{said}: nothing may lie beyond it, but it could be fixed there"
+        side = "below" if self.end == "low" else "above"
+        return f"{said}: better ones may lie {side}, so widen the range in the next sweep"
+
+
 def best(contenders: Sequence[Contender], under_seconds: float = math.inf) -> Contender | None:
     """Returns the best expected contender among those expected to cost at most `under_seconds`, if any.
 
@@ -102,6 +136,16 @@ def best(contenders: Sequence[Contender], under_seconds: float = math.inf) -> Co
     """
     affordable = [contender for contender in contenders if contender.expected_cost_seconds <= under_seconds]
     return max(affordable, key=lambda c: (c.score.value, -c.expected_cost_seconds), default=None)
+
+
+def expected_front(contenders: Sequence[Contender]) -> list[Contender]:
+    """Returns the contenders at which the best expected score rises with cost, cheapest first; of equal ones the first.
+
+    For every limit t at once, the last of them that costs at most t is `best(contenders, t)`. The measured front, of
+    the highest score for every cost, is too good: of many noisy scores the highest is mostly a lucky one.
+    """
+    index = pareto.front_indices([c.score.value for c in contenders], [c.expected_cost_seconds for c in contenders])
+    return [contenders[i] for i in index]
 
 
 def spoken_of(values: Sequence[float], costs: Sequence[float], measured: Sequence[float]) -> set[int]:

@@ -1,24 +1,30 @@
-"""Which trials of a very large sweep are read to recommend a config, or to look ahead.
+"""Which trials of a very large sweep are read, to recommend a config, to look ahead, or to map the model.
 
-The score model conditions on at most `MAX_POINTS` trials anyway: the highest scores, and others spread evenly over the
-rest (`protein.engine.gp.subset`). So it learns from the same ones here. A config can only be recommended if it has
-measured well for what it cost. The contenders are therefore those that the model learns from, the measured front, the
-highest scores overall, and the highest of each stretch of log cost. Whoever reads them adds the other runs of the same
-configs, since all runs of a config count.
+There is one rule, so that every command and page fits the same trials. A sweep of at most `MAX_WHOLE` trials is read
+whole. The score model conditions on at most `MAX_POINTS` trials anyway: the highest scores, and others spread evenly
+over the rest (`protein.engine.gp.subset`). So it learns from the same ones here. A config can only be recommended if it
+has measured well for what it cost. The contenders are therefore those that the model learns from, the measured front,
+the highest scores overall, and the highest of each stretch of log cost. Whoever reads them adds the other runs of the
+same configs, since all runs of a config count.
 """
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protein.engine.pareto import MIN_COST_SECONDS, front_indices
+from protein.types import Observation, SuggestionKind, TrialEnd, TrialRecord, TrialState
 
 Floats = NDArray[np.float64]
 
 MAX_WHOLE = 2000  # trials of a sweep that is read whole
 _NUM_TOP = 800
 _NUM_BINS, _NUM_IN_BIN = 24, 20  # of log cost
+_LIMITS = (TrialEnd.CAPPED, TrialEnd.OUT_OF_BUDGET)
+Known = TypeVar("Known", TrialRecord, Observation)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,3 +84,48 @@ def choose(
         spent_seconds=spent_seconds,
     )
     return sample, [int(n) for n in number[needed]]
+
+
+def sampled(trials: Sequence[Known], *, most: int = MAX_WHOLE) -> tuple[Sequence[Known], Sample | None]:
+    """Returns of trials at hand those that `protein.api.answers.readable` reads from a store, and their sample."""
+    if len(trials) <= most:
+        return trials, None
+    rows = [
+        (t.number, t.state, t.end, getattr(t, "kind", None), t.score, t.run_seconds, t.cost_seconds, t.excluded)
+        for t in trials
+    ]
+    number, state, end, kind, score, run_seconds, cost_seconds, excluded = zip(*rows, strict=True)
+    numbers, scores = np.array(number, dtype=np.int64), np.array(score, dtype=np.float64)
+    costs = (np.array(run_seconds), np.array(cost_seconds), np.array(excluded))
+    sample, needed, noted = sample_of(numbers, state, end, kind, scores, *costs)
+    chosen = set(needed)
+    params = {frozenset(trial.params.items()) for trial in trials if trial.number in chosen}  # named in any order
+    chosen.update(noted)
+    kept = [trial for trial in trials if trial.number in chosen or frozenset(trial.params.items()) in params]
+    return kept, sample
+
+
+def sample_of(
+    number: Any,
+    state: Sequence[TrialState],
+    end: Sequence[TrialEnd | None],
+    kind: Sequence[SuggestionKind | None],
+    score: Any,
+    run_seconds: Any,
+    cost_seconds: Any,
+    excluded: Any,
+) -> tuple[Sample, list[int], list[int]]:
+    """Returns the sample, the trials that are needed for it, and others that are spoken of, by number.
+
+    Those are the initial config, the best trial that was cut short, and an excluded one.
+    """
+    complete = np.array([one is TrialState.COMPLETE for one in state])
+    pruned = np.array([one is TrialState.PRUNED for one in state])
+    scored = np.flatnonzero((complete | pruned) & ~np.isnan(score) & ~excluded)
+    spent = float(np.sum(cost_seconds[np.array([one is not None for one in end])]))
+    sample, needed = choose(number[scored], score[scored], run_seconds[scored], complete[scored], spent)
+    noted = [i for i, one in enumerate(kind) if one is SuggestionKind.INITIAL_CONFIG]
+    cut = [i for i in scored.tolist() if end[i] in _LIMITS]
+    noted += sorted(cut, key=lambda i: (-score[i], i))[:1]
+    noted += np.flatnonzero(excluded & complete)[:1].tolist()
+    return sample, needed, [int(number[i]) for i in noted]

@@ -2,12 +2,17 @@
 
 expected      the expected front, the recommended config and the knee
 outlook       what more training is expected to change
+range ends    parameters whose best values lie on the end of their range
 calibration   how well the predictions held
+
+All but the last are `protein.api.answers`, as every command gets them. An answer that needs a fit waits for it a
+little: no thread of the server is held for long. Then the page gets an earlier one, or is told that the first one is
+being computed. In both cases it asks again.
 """
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,13 +22,14 @@ from protein.api.found_config import base_layers, config_changes
 from protein.api.recommended import Choice, Recommendation, duration_above, initial_params
 from protein.config.resolve import file_name
 from protein.engine.calibration import Calibration, Quantity, calibration
-from protein.errors import ProteinError
-from protein.ports import Store
+from protein.errors import ProteinError, SpaceError, UsageError
 from protein.run.job import runs_trainer
+from protein.space import Space
 from protein.types import Estimate, SweepRecord, TrialState
 from protein.units import format_duration
 from protein.urls import hidden
 from protein.view import commands, data
+from protein.web.answers import StillComputing
 from protein.web.background import Progress
 from protein.web.frame import Frame
 from protein.web.viewer import Viewer
@@ -32,7 +38,11 @@ DIGITS = 7  # of numbers in charts
 MAX_COMPARED = 20_000  # trials whose predictions are compared; of more, evenly spread ones
 MAX_FORECASTS = 1_000  # of these that are sent
 
-_Make = Callable[[Store, SweepRecord, list[str]], dict[str, Any] | None]  # given the words that name the store
+PATIENCE_SECONDS = 2.0  # of an answer to a page
+MAX_WAIT_SECONDS = 120.0  # of one to a report, which asks once
+
+_Make = Callable[[Answers, SweepRecord, list[str]], Any]  # given the words that name the store
+T = TypeVar("T")
 
 
 def version(frame: Frame) -> tuple[int, ...]:
@@ -47,37 +57,75 @@ def asked(progress: Progress) -> dict[str, Any]:
     return {"state": progress.state, "error": progress.error, "value": progress.value}
 
 
-def expected(viewer: Viewer, name: str) -> Progress:
-    """Returns the expected front of a sweep, or that it is being computed."""
-    frame, sweep = viewer.frame(name), viewer.sweep(name)
-    return viewer.background.ask(("expected", sweep.id), version(frame), lambda: _made(viewer, frame, _expected, sweep))
+def answers(viewer: Viewer, frame: Frame) -> Answers:
+    """Returns the answers about a sweep; for the same finished trials they share one fit. Ask in the background."""
+    sweep = frame.sweep
+    key = ("answers", sweep.id, version(frame))
+    found: Answers = viewer.remembered(key, lambda: Answers(viewer.store, sweep), most=2)
+    return found
 
 
-def outlook_of(viewer: Viewer, name: str) -> Progress:
-    """Returns what more training is expected to change, or that it is being computed."""
-    frame, sweep = viewer.frame(name), viewer.sweep(name)
-    return viewer.background.ask(("outlook", sweep.id), version(frame), lambda: _made(viewer, frame, _outlook, sweep))
+def finding(viewer: Viewer, name: str, kind: str) -> Progress:
+    """Returns one of `KINDS` about a sweep, or that it is being computed."""
+    frame = viewer.frame(name)
+    make, words = KINDS[kind], store_words(viewer)
+
+    def made() -> Any:
+        if viewer.is_large(len(frame)):
+            return viewer.compute(len(frame), _made_apart, make, viewer.url, name, words)
+        return make(answers(viewer, frame), frame.sweep, words)
+
+    return viewer.background.ask((kind, frame.sweep.id), version(frame), made)
 
 
-def _made(
-    viewer: Viewer,
-    frame: Frame,
-    make: _Make,
-    sweep: SweepRecord,
-) -> dict[str, Any] | None:
-    """Returns what one of the functions below makes; of a large sweep, in a process of its own."""
-    if viewer.is_large(len(frame)):
-        return viewer.compute(len(frame), _made_of_store, make, viewer.url, sweep.spec.name, store_words(viewer))
-    return make(viewer.store, sweep, store_words(viewer))
-
-
-def _made_of_store(make: _Make, url: str, name: str, words: list[str]) -> dict[str, Any] | None:
+def _made_apart(make: _Make, url: str, name: str, words: list[str]) -> Any:
     with stores.opened(url) as store:
-        return make(store, stores.find(store, name), words)
+        sweep = stores.find(store, name)
+        return make(Answers(store, sweep), sweep, words)
 
 
-def _expected(opened: Store, sweep: SweepRecord, store: list[str]) -> dict[str, Any]:
-    found = Answers(opened, sweep).recommendation()
+def fitted(viewer: Viewer, frame: Frame, name: Any, make: Callable[[], T]) -> tuple[T, bool]:
+    """Returns what `make` gives for a sweep's finished trials; of the same trials it is computed once for each name.
+
+    While it is computed, a page gets an earlier one, and True: it should ask again. Trials may end faster than a fit
+    takes, so a page that waits for the newest fit would never show one.
+
+    Raises:
+        StillComputing: there is none yet; the page asks again.
+        UsageError: it cannot be computed, or takes too long for a report.
+    """
+    key = ("models", name, frame.sweep.id)
+    found = viewer.background.ask(
+        key, version(frame), make, patience=PATIENCE_SECONDS if viewer.is_served else MAX_WAIT_SECONDS
+    )
+    if found.state == "failed":
+        raise UsageError(found.error)
+    if found.value is None and viewer.is_served:
+        raise StillComputing("the model is being fitted")
+    if found.value is None:
+        raise UsageError(f"the model has not been fitted within {MAX_WAIT_SECONDS:.0f} s; try again")
+    value: T = found.value
+    return value, found.state == "computing"
+
+
+def space_of(frame: Frame) -> Space:
+    """Returns the space of a sweep. Raises `UsageError` where the store holds none that can be read."""
+    try:
+        return Space.from_dict(frame.sweep.spec.space)
+    except SpaceError as error:
+        name = frame.sweep.spec.name
+        raise UsageError(f"the store holds no search space of sweep '{name}', so there is no model of it") from error
+
+
+def one_sweep(names: list[str]) -> str:
+    """Returns the only name. Raises `UsageError` for none or several: models are of one sweep."""
+    if len(names) != 1:
+        raise UsageError(f"this is about one sweep, and {len(names)} are named; give one with sweep=NAME")
+    return names[0]
+
+
+def _expected(known: Answers, sweep: SweepRecord, store: list[str]) -> dict[str, Any]:
+    found = known.recommendation()
     return {
         "basis": found.best.contender.basis,
         "front": [_choice(sweep, choice, store) for choice in found.front],
@@ -132,8 +180,8 @@ def _changes(sweep: SweepRecord, found: Recommendation) -> list[str]:
         return [str(error)]
 
 
-def _outlook(opened: Store, sweep: SweepRecord, store: list[str]) -> dict[str, Any] | None:
-    found = Answers(opened, sweep).outlook()
+def _outlook(known: Answers, sweep: SweepRecord, store: list[str]) -> dict[str, Any] | None:
+    found = known.outlook()
     if found is None:
         return None
     spans = [
@@ -146,6 +194,13 @@ def _outlook(opened: Store, sweep: SweepRecord, store: list[str]) -> dict[str, A
         for seconds in found.horizons()
     ]
     return {"spent_seconds": found.spent_seconds, "highest": found.room <= 0, "spans": spans}
+
+
+def _range_ends(known: Answers, sweep: SweepRecord, store: list[str]) -> list[str]:
+    return [end.text() for end in known.range_ends()]
+
+
+KINDS: Mapping[str, _Make] = {"expected": _expected, "outlook": _outlook, "range-ends": _range_ends}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

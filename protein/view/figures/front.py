@@ -38,7 +38,7 @@ def front(
 
     Args:
         sweeps: at least one, all of one direction.
-        expected: the expected front, cheapest first, as it is shown (`protein.analysis.expected_front`).
+        expected: the expected front, cheapest first, as it is shown (`protein.engine.recommend`).
         marks: configs to point out by name, at their expected score and cost, as shown, each with a trial's number. The
             first gets a star.
 

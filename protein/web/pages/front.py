@@ -67,7 +67,7 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
 
     def expected(query: Query) -> dict[str, Any]:
         [name] = query.texts("sweep", most=1) or [""]
-        return findings.asked(findings.expected(viewer, name))
+        return findings.asked(findings.finding(viewer, name, "expected"))
 
     return [
         get("/front", front),

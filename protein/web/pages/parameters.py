@@ -7,11 +7,13 @@
                     values lie on the end of their range (`protein.analysis.range_ends`)
 `/api/map`          the model over two parameters
 
-Models are fitted to one sweep, in a thread, once for the same finished trials (`protein.web.models`). While a model of
-newer trials is computed, answers come from the last one, and `fitting` is true. That there is no model yet, because a
-sweep has just begun, is no error: such an answer has a `problem`, a line for people.
+Models are fitted to one sweep, in a thread, once for the same finished trials (`protein.web.findings`). While a model
+of newer trials is computed, answers come from the last one, and `fitting` is true. That there is no model yet, because
+a sweep has just begun, is no error: such an answer has a `problem`, a line for people.
 """
 
+import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,19 +24,19 @@ from starlette.routing import BaseRoute
 from protein.analysis import importance
 from protein.analysis.columns import Column, Indices, Kind
 from protein.analysis.model_maps import Axis, SweepModel
-from protein.analysis.range_ends import RangeEnd, range_ends
 from protein.api.recommended import score_range
 from protein.direction import shown_estimate
 from protein.engine.gp import Array
 from protein.engine.history import readable
+from protein.engine.results import RangeEnd
 from protein.errors import UsageError
 from protein.space import Categorical, Space
 from protein.spelling import nearest
 from protein.types import Estimate, Observation, ParamValue
 from protein.view.text import Range, within
 from protein.web.answers import NotFound, Query, StillComputing, get
+from protein.web.findings import answers, fitted, one_sweep, space_of
 from protein.web.frame import Frame, Table
-from protein.web.models import fitted, observations, one_sweep, space_of
 from protein.web.pages.curves import quality, rounded
 from protein.web.pages.table import ordered
 from protein.web.viewer import MAX_SWEEPS, Viewer
@@ -47,186 +49,173 @@ _RESULTS = ("cost_seconds", "score")  # the last axes of parallel coordinates
 
 
 def routes(viewer: Viewer) -> list[BaseRoute]:
-    def parallel(query: Query) -> dict[str, Any]:
-        names = query.texts("sweep", most=MAX_SWEEPS)
-        limit = query.integer("limit", DEFAULT_LINES, least=1, most=MAX_LINES)
-        frames = viewer.frames(names)
-        table, version = viewer.together(frames)
-        rows = ordered(table, query.text("filter"), "number")
-        rows = rows[~np.isnan(table.columns["score"].floats()[rows])]
-        shown = some(rows, quality(frames), limit)
-        keys = [*(f"params.{name}" for name in table.group("params")), *_RESULTS]
-        spaces = _spaces(frames)
-        return {
-            "version": version,
-            "total": len(rows),
-            "trials": _names(table, shown),
-            "axes": [
-                {**axis(key, table.columns[key], rows, spaces), "values": _values(table.columns[key], shown)}
-                for key in keys
-            ],
-        }
+    pages = {"parallel": _parallel, "scatter": _scatter, "importance": _importance, "slices": _slices, "map": _map}
+    return [get(f"/{path}", functools.partial(answer, viewer)) for path, answer in pages.items()]
 
-    def scatter(query: Query) -> dict[str, Any]:
-        names = query.texts("sweep", most=MAX_SWEEPS)
-        limit = query.integer("limit", 5_000, least=1, most=MAX_DOTS)
-        frames = viewer.frames(names)
-        table, version = viewer.together(frames)
-        keys = {
-            name: query.text(name, default) for name, default in (("x", "cost_seconds"), ("y", "score"), ("color", ""))
-        }
-        for name, key in keys.items():
-            if key and key not in table.columns:
-                raise UsageError(f"{name}: there is no column '{key[:80]}'{nearest(key, table.columns)}")
-        rows = ordered(table, query.text("filter"), "number")
-        for name in ("x", "y"):
-            rows = rows[~table.columns[keys[name]].missing[rows]]
-        shown = some(rows, quality(frames), limit)
-        spaces = _spaces(frames)
-        return {
-            "version": version,
-            "total": len(rows),
-            "trials": _names(table, shown),
-            "state": table.columns["state"].listed(shown),
-            **{
-                name: {**axis(key, table.columns[key], rows, spaces), "values": _values(table.columns[key], shown)}
-                for name, key in keys.items()
-                if key
-            },
-        }
 
-    def important(query: Query) -> dict[str, Any]:
-        frame = viewer.frame(one_sweep(query.texts("sweep", most=MAX_SWEEPS)))
-        target: importance.Target = "cost" if query.choice("target", importance.TARGETS, "score") == "cost" else "score"
-        try:
-            space = space_of(frame)
-        except UsageError as error:
-            return {"problem": str(error)}
+def _parallel(viewer: Viewer, query: Query) -> dict[str, Any]:
+    names = query.texts("sweep", most=MAX_SWEEPS)
+    limit = query.integer("limit", DEFAULT_LINES, least=1, most=MAX_LINES)
+    frames = viewer.frames(names)
+    table, version = viewer.together(frames)
+    rows = ordered(table, query.text("filter"), "number")
+    rows = rows[~np.isnan(table.columns["score"].floats()[rows])]
+    shown = some(rows, quality(frames), limit)
+    keys = [*(f"params.{name}" for name in table.group("params")), *_RESULTS]
+    spaces = _spaces(frames)
+    return {
+        "version": version,
+        "total": len(rows),
+        "trials": _names(table, shown),
+        "axes": [
+            {**axis(key, table.columns[key], rows, spaces), "values": _values(table.columns[key], shown)}
+            for key in keys
+        ],
+    }
 
-        def make() -> list[importance.Importance]:
-            return viewer.compute(len(frame), _importances, space, observations(frame), target)
 
-        found, fitting = fitted(viewer, frame, ("importance", target), make)
-        return {
-            "fitting": fitting,
-            "names": space.names,
-            "methods": [
-                {
-                    "method": one.method,
-                    "title": one.title,
-                    "meaning": one.meaning,
-                    "caveat": one.caveat,
-                    "warning": one.warning,
-                    "problem": one.problem,
-                    "num_trials": one.num_trials,
-                    "shares": one.shares,
-                    "values": one.values,
-                    "spread": one.spread,
-                }
-                for one in found
-            ],
-        }
+def _scatter(viewer: Viewer, query: Query) -> dict[str, Any]:
+    names = query.texts("sweep", most=MAX_SWEEPS)
+    limit = query.integer("limit", 5_000, least=1, most=MAX_DOTS)
+    frames = viewer.frames(names)
+    table, version = viewer.together(frames)
+    keys = {name: query.text(name, default) for name, default in (("x", "cost_seconds"), ("y", "score"), ("color", ""))}
+    for name, key in keys.items():
+        if key and key not in table.columns:
+            raise UsageError(f"{name}: there is no column '{key[:80]}'{nearest(key, table.columns)}")
+    rows = ordered(table, query.text("filter"), "number")
+    for name in ("x", "y"):
+        rows = rows[~table.columns[keys[name]].missing[rows]]
+    shown = some(rows, quality(frames), limit)
+    spaces = _spaces(frames)
+    return {
+        "version": version,
+        "total": len(rows),
+        "trials": _names(table, shown),
+        "state": table.columns["state"].listed(shown),
+        **{
+            name: {**axis(key, table.columns[key], rows, spaces), "values": _values(table.columns[key], shown)}
+            for name, key in keys.items()
+            if key
+        },
+    }
 
-    def model(frame: Frame) -> tuple[SweepModel, list[RangeEnd], bool]:
-        def make() -> tuple[SweepModel, list[RangeEnd]]:
-            found = SweepModel.fit(space_of(frame), observations(frame))
-            return found, range_ends(found.space, [], model=found)
 
-        (found, ends), fitting = fitted(viewer, frame, "model", make)
-        return found, ends, fitting
+def _importance(viewer: Viewer, query: Query) -> dict[str, Any]:
+    frame = viewer.frame(one_sweep(query.texts("sweep", most=MAX_SWEEPS)))
+    target: importance.Target = "cost" if query.choice("target", importance.TARGETS, "score") == "cost" else "score"
+    try:
+        space = space_of(frame)
+    except UsageError as error:
+        return {"problem": str(error)}
 
-    def slices(query: Query) -> dict[str, Any]:
-        frame = viewer.frame(one_sweep(query.texts("sweep", most=MAX_SWEEPS)))
-        try:
-            found, ends, fitting = model(frame)
-        except StillComputing:  # the page asks again
-            raise
-        except UsageError as error:
-            return {"problem": str(error)}
-        anchor, seconds, about = _anchor(query, frame, found)
-        points = query.integer("points", 41, least=2, most=101)
-        dots = _Dots.of(frame, found)
-        flip, possible = frame.sweep.spec.direction, score_range(frame.sweep.spec.env)
-        listed = []
-        for name in found.space.names:
-            one = found.slice(name, anchor, seconds=seconds, num_points=points)
-            listed.append(
-                {
-                    "name": name,
-                    "axis": _axis(one.axis),
-                    "here": found.space.from_unit(anchor)[name],
-                    "estimates": _estimates([shown_estimate(score, flip) for score in one.scores], possible),
-                    "cost_seconds": rounded(one.cost_seconds),
-                    "valid": one.valid,
-                    "reach": one.reach,
-                    "closeness": np.round(found.closeness(dots.x_unit, anchor, [name]), 3),
-                }
-            )
-        return {
-            "fitting": fitting,
-            "anchor": about,
-            "seconds": seconds,
-            "cost_parameter": found.space.cost_parameter,
-            "basis": found.basis,
-            "num_scores": found.num_scores,
-            "slices": listed,
-            "trials": dots.answer(),
-            "range_ends": [
-                {
-                    "name": end.name,
-                    "end": end.end,
-                    "bound": end.bound,
-                    "best_value": end.best_value,
-                    "probability": end.probability,
-                    "natural": end.natural,
-                    "text": end.text(),
-                }
-                for end in ends
-            ],
-        }
+    def make() -> list[importance.Importance]:
+        seen = [one for one in answers(viewer, frame).finished if not one.excluded]
+        return viewer.compute(len(frame), _importances, space, seen, target)
 
-    def two_dimensional(query: Query) -> dict[str, Any]:
-        frame = viewer.frame(one_sweep(query.texts("sweep", most=MAX_SWEEPS)))
-        try:
-            found, _, fitting = model(frame)
-        except StillComputing:  # the page asks again
-            raise
-        except UsageError as error:
-            return {"problem": str(error)}
-        anchor, seconds, about = _anchor(query, frame, found)
-        name_x, name_y = query.text("x"), query.text("y")
-        one = found.map(
-            name_x, name_y, anchor, seconds=seconds, num_points=query.integer("points", 31, least=2, most=61)
+    found, fitting = fitted(viewer, frame, ("importance", target), make)
+    return {
+        "fitting": fitting,
+        "names": space.names,
+        "methods": [{field.name: getattr(one, field.name) for field in dataclasses.fields(one)} for one in found],
+    }
+
+
+def _slices(viewer: Viewer, query: Query) -> dict[str, Any]:
+    frame = viewer.frame(one_sweep(query.texts("sweep", most=MAX_SWEEPS)))
+    try:
+        found, ends, fitting = _model(viewer, frame)
+    except StillComputing:  # the page asks again
+        raise
+    except UsageError as error:
+        return {"problem": str(error)}
+    anchor, seconds, about = _anchor(query, frame, found)
+    points = query.integer("points", 41, least=2, most=101)
+    dots = _Dots.of(frame, found)
+    flip, possible = frame.sweep.spec.direction, score_range(frame.sweep.spec.env)
+    listed = []
+    for name in found.space.names:
+        one = found.slice(name, anchor, seconds=seconds, num_points=points)
+        listed.append(
+            {
+                "name": name,
+                "axis": _axis(one.axis),
+                "here": found.space.from_unit(anchor)[name],
+                "estimates": _estimates([shown_estimate(score, flip) for score in one.scores], possible),
+                "cost_seconds": rounded(one.cost_seconds),
+                "valid": one.valid,
+                "reach": one.reach,
+                "closeness": np.round(found.closeness(dots.x_unit, anchor, [name]), 3),
+            }
         )
-        dots = _Dots.of(frame, found)
-        flips = frame.sweep.spec.direction.value == "minimize"
-        sign = -1.0 if flips else 1.0
-        low, high = (one.high, one.low) if flips else (one.low, one.high)
-        possible = score_range(frame.sweep.spec.env) or (-math.inf, math.inf)
-        return {
-            "fitting": fitting,
-            "anchor": about,
-            "seconds": seconds,
-            "x": {**_axis(one.x), "here": found.space.from_unit(anchor)[name_x]},
-            "y": {**_axis(one.y), "here": found.space.from_unit(anchor)[name_y]},
-            "value": rounded(np.clip(sign * one.value, *possible)),
-            "low": rounded(np.clip(sign * low, *possible)),
-            "high": rounded(np.clip(sign * high, *possible)),
-            "cost_seconds": rounded(one.cost_seconds),
-            "valid": one.valid,
-            "trials": {
-                **dots.answer(),
-                "closeness": np.round(found.closeness(dots.x_unit, anchor, [name_x, name_y]), 3),
-            },
-        }
+    return {
+        "fitting": fitting,
+        "anchor": about,
+        "seconds": seconds,
+        "cost_parameter": found.space.cost_parameter,
+        "basis": found.basis,
+        "num_scores": found.num_scores,
+        "slices": listed,
+        "trials": dots.answer(),
+        "range_ends": [
+            {
+                "name": end.name,
+                "end": end.end,
+                "bound": end.bound,
+                "best_value": end.best_value,
+                "probability": end.probability,
+                "natural": end.natural,
+                "text": end.text(),
+            }
+            for end in ends
+        ],
+    }
 
-    return [
-        get("/parallel", parallel),
-        get("/scatter", scatter),
-        get("/importance", important),
-        get("/slices", slices),
-        get("/map", two_dimensional),
-    ]
+
+def _map(viewer: Viewer, query: Query) -> dict[str, Any]:
+    frame = viewer.frame(one_sweep(query.texts("sweep", most=MAX_SWEEPS)))
+    try:
+        found, _, fitting = _model(viewer, frame)
+    except StillComputing:  # the page asks again
+        raise
+    except UsageError as error:
+        return {"problem": str(error)}
+    anchor, seconds, about = _anchor(query, frame, found)
+    name_x, name_y = query.text("x"), query.text("y")
+    one = found.map(name_x, name_y, anchor, seconds=seconds, num_points=query.integer("points", 31, least=2, most=61))
+    dots = _Dots.of(frame, found)
+    flips = frame.sweep.spec.direction.value == "minimize"
+    sign = -1.0 if flips else 1.0
+    low, high = (one.high, one.low) if flips else (one.low, one.high)
+    possible = score_range(frame.sweep.spec.env) or (-math.inf, math.inf)
+    return {
+        "fitting": fitting,
+        "anchor": about,
+        "seconds": seconds,
+        "x": {**_axis(one.x), "here": found.space.from_unit(anchor)[name_x]},
+        "y": {**_axis(one.y), "here": found.space.from_unit(anchor)[name_y]},
+        "value": rounded(np.clip(sign * one.value, *possible)),
+        "low": rounded(np.clip(sign * low, *possible)),
+        "high": rounded(np.clip(sign * high, *possible)),
+        "cost_seconds": rounded(one.cost_seconds),
+        "valid": one.valid,
+        "trials": {
+            **dots.answer(),
+            "closeness": np.round(found.closeness(dots.x_unit, anchor, [name_x, name_y]), 3),
+        },
+    }
+
+
+def _model(viewer: Viewer, frame: Frame) -> tuple[SweepModel, list[RangeEnd], bool]:
+    """Returns the model, the ends of ranges by it, and whether a newer one is being fitted. Raises as `fitted`."""
+    space_of(frame)
+
+    def make() -> tuple[SweepModel, list[RangeEnd]]:
+        known = answers(viewer, frame)
+        return known.model(), list(known.range_ends())
+
+    (found, ends), fitting = fitted(viewer, frame, "model", make)
+    return found, ends, fitting
 
 
 def _importances(space: Space, seen: Sequence[Observation], target: importance.Target) -> list[importance.Importance]:

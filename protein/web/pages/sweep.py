@@ -13,7 +13,6 @@ import numpy.typing as npt
 from starlette.routing import BaseRoute
 
 from protein.analysis.dominated import spending_of
-from protein.analysis.range_ends import range_ends
 from protein.api import sweep_state
 from protein.direction import shown_score
 from protein.engine.gp import Array
@@ -25,7 +24,6 @@ from protein.view import commands
 from protein.web import findings
 from protein.web.answers import Query, get
 from protein.web.frame import Frame
-from protein.web.models import observations, space_of
 from protein.web.pages.sweeps import interrupted, summary
 from protein.web.viewer import Viewer
 
@@ -60,17 +58,10 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
         return findings.asked(found)
 
     def outlook(query: Query) -> dict[str, Any]:
-        return findings.asked(findings.outlook_of(viewer, _name(query)))
+        return findings.asked(findings.finding(viewer, _name(query), "outlook"))
 
     def ends_of_ranges(query: Query) -> dict[str, Any]:
-        frame = viewer.frame(_name(query))
-        found = viewer.background.ask(
-            ("range-ends", frame.sweep.id),
-            findings.version(frame),
-            lambda: viewer.compute(len(frame), range_ends, space_of(frame), observations(frame)),
-        )
-        texts = None if found.value is None else [end.text() for end in found.value]
-        return {"state": found.state, "error": found.error, "value": texts}
+        return findings.asked(findings.finding(viewer, _name(query), "range-ends"))
 
     return [
         get("/sweep", sweep),

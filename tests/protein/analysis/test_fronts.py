@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from sample_trials import failed, running, trial
 
 from protein.analysis.dominated import best_within, spending
-from protein.analysis.expected_front import expected_front
 from protein.engine import pareto
 from protein.engine.recommend import contenders
-from protein.engine.results import Contender, best
+from protein.engine.results import Contender, best, expected_front
 from protein.space import Float, Space
 from protein.types import Estimate, Observation, TrialRecord, TrialState
 

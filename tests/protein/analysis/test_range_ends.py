@@ -1,10 +1,13 @@
 """Parameters whose best values lie on the end of their range: planted ones are found, and others are not named."""
 
+from collections.abc import Sequence
+
 import pytest
 from planted_sweeps import Array, searched
 
-from protein.analysis.model_maps import SweepModel
-from protein.analysis.range_ends import MIN_TRIALS, RangeEnd, range_ends
+from protein.analysis.range_ends import MIN_TRIALS, range_ends
+from protein.engine import recommend
+from protein.engine.results import RangeEnd
 from protein.space import Categorical, Float, Integer, Space
 from protein.types import Observation
 
@@ -27,8 +30,12 @@ def planted(slope: float) -> list[list[Observation]]:
     return [searched(SPACE, score, num_trials=60, seed=seed, num_random=10) for seed in range(10)]
 
 
+def found_in(space: Space, trials: Sequence[Observation]) -> list[RangeEnd]:
+    return range_ends(recommend.learn(space, trials))
+
+
 def test_finds_a_planted_end_and_gives_no_false_alarm() -> None:
-    found = [range_ends(SPACE, trials) for trials in planted(2.0)]
+    found = [found_in(SPACE, trials) for trials in planted(2.0)]
     hits = [one for ends in found for one in ends if (one.name, one.end) == ("p0", "high")]
     others = [one for ends in found for one in ends if (one.name, one.end) != ("p0", "high")]
     assert len(hits) >= 7, "of 10 sweeps"
@@ -38,7 +45,7 @@ def test_finds_a_planted_end_and_gives_no_false_alarm() -> None:
 
 def test_where_nothing_matters_nothing_is_named() -> None:
     found = [
-        range_ends(SPACE, searched(SPACE, lambda x: 0.0, num_trials=40, seed=seed, num_random=10)) for seed in range(10)
+        found_in(SPACE, searched(SPACE, lambda x: 0.0, num_trials=40, seed=seed, num_random=10)) for seed in range(10)
     ]
     assert sum(map(len, found)) <= 1, "of 60 chances"
 
@@ -46,7 +53,7 @@ def test_where_nothing_matters_nothing_is_named() -> None:
 def test_a_low_end_of_few_values() -> None:
     space = Space([Integer("layers", 2, 6), Float("lr", 1e-4, 1e-1, scale="log"), Categorical("kind", ("a", "b"))])
     trials = searched(space, lambda x: -3.0 * x[0], num_trials=40, seed=0, num_random=12, noise=0.1)
-    [found] = range_ends(space, trials)
+    [found] = found_in(space, trials)
     assert (found.name, found.end, found.bound, found.best_value, found.natural) == ("layers", "low", 2, 2, False)
     assert found.text() == (
         "the best values of layers lie on the low end of its range (2): better ones may lie below, so widen the range"
@@ -56,7 +63,7 @@ def test_a_low_end_of_few_values() -> None:
 
 def test_a_bound_that_nothing_lies_beyond() -> None:
     space = Space([Float("dropout", 0.0, 0.5), Float("lr", 1e-4, 1e-1, scale="log")])
-    [found] = range_ends(space, searched(space, lambda x: -3.0 * x[0], num_trials=40, seed=1, num_random=12, noise=0.1))
+    [found] = found_in(space, searched(space, lambda x: -3.0 * x[0], num_trials=40, seed=1, num_random=12, noise=0.1))
     assert found.name == "dropout" and found.natural
     assert "could be fixed there" in found.text()
 
@@ -64,14 +71,13 @@ def test_a_bound_that_nothing_lies_beyond() -> None:
 def test_two_values_and_choices_have_no_end() -> None:
     space = Space([Integer("two", 1, 2), Categorical("kind", ("a", "b", "c")), Float("lr", 1e-4, 1e-1)])
     trials = searched(space, lambda x: 2.0 * x[0] + 2.0 * x[1], num_trials=40, seed=0, num_random=12, noise=0.1)
-    assert range_ends(space, trials) == []
+    assert found_in(space, trials) == []
 
 
-def test_few_trials_say_nothing_and_a_given_model_is_used() -> None:
+def test_few_trials_say_nothing() -> None:
     trials = planted(2.0)[0]
-    assert range_ends(SPACE, trials[: MIN_TRIALS - 1]) == []
-    assert range_ends(SPACE, []) == []
-    assert range_ends(SPACE, trials, model=SweepModel.fit(SPACE, trials)) == range_ends(SPACE, trials)
+    assert found_in(SPACE, trials[: MIN_TRIALS - 1]) == []
+    assert found_in(SPACE, []) == []
 
 
 @pytest.mark.parametrize("end", ["low", "high"])

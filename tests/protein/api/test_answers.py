@@ -10,7 +10,7 @@ import pytest
 from store_samples import complete
 
 from protein import storage
-from protein.api import kept_answers
+from protein.api import answers as module
 from protein.api.answers import Answers, at_the_end
 from protein.api.recommended import Choice, Recommendation, score_range
 from protein.errors import UsageError
@@ -100,19 +100,19 @@ def test_answers_that_are_asked_for_later_are_kept_beside_the_others(large: tupl
     outlook = Answers(store, sweep).outlook()
     ends = Answers(store, sweep).range_ends()
     best = Answers(store, sweep).recommendation().best.trial.number
-    path = next(kept_answers.folder().iterdir())
-    found = kept_answers.find(store, sweep)
+    path = next(module.folder().iterdir())
+    found = module.find_kept(store, sweep)
     assert found is not None and found.has_outlook and found.outlook == outlook is not None
     assert found.contenders is not None and Answers(store, sweep).recommendation().best.trial.number == best
     assert found.range_ends is not None and list(found.range_ends) == list(ends)
-    assert [path] == list(kept_answers.folder().iterdir())
+    assert [path] == list(module.folder().iterdir())
 
 
 def test_the_end_of_a_sweep_leaves_its_answers_ready(large: tuple[Store, SweepRecord, Path]) -> None:
     store, sweep, path = large
     trials = store.trials(sweep.id, curves=False)
     found = at_the_end(sweep, trials, str(path))
-    kept = kept_answers.find(store, sweep)
+    kept = module.find_kept(store, sweep)
     assert kept is not None
     assert kept.contenders is not None and kept.range_ends is not None and kept.has_outlook
     asked = Answers(store, sweep).recommendation()
@@ -126,11 +126,11 @@ def test_the_end_of_a_sweep_needs_no_store_to_name_the_best(large: tuple[Store, 
     store, sweep, path = large
     trials = store.trials(sweep.id, curves=False)
     best = at_the_end(sweep, trials, str(path.with_name("gone.db"))).best.trial.number
-    assert not kept_answers.folder().exists() and not path.with_name("gone.db").exists()
+    assert not module.folder().exists() and not path.with_name("gone.db").exists()
     assert best == Answers(store, sweep).recommendation().best.trial.number
-    shutil.rmtree(kept_answers.folder())
+    shutil.rmtree(module.folder())
     assert at_the_end(sweep, trials[:60], str(path)).best.trial.number < 60
-    assert not kept_answers.folder().exists()
+    assert not module.folder().exists()
 
 
 def test_they_hold_no_longer_when_a_trial_has_finished(large: tuple[Store, SweepRecord, Path]) -> None:
@@ -175,7 +175,7 @@ def test_they_are_not_used_for_an_older_copy_of_the_store(large: tuple[Store, Sw
 def test_a_damaged_file_is_as_good_as_none(large: tuple[Store, SweepRecord, Path], content: str) -> None:
     store, sweep, _ = large
     before = Answers(store, sweep).recommendation().best.trial.number
-    next(kept_answers.folder().iterdir()).write_text(content)
+    next(module.folder().iterdir()).write_text(content)
     answers = Answers(store, sweep)
     assert not answers.were_kept and answers.recommendation().best.trial.number == before
     assert Answers(store, sweep).were_kept, "it was written anew"
@@ -193,18 +193,18 @@ def test_nothing_is_kept_where_nothing_can_be_written(
 
 def test_old_files_are_deleted(large: tuple[Store, SweepRecord, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     store, sweep, _ = large
-    monkeypatch.setattr(kept_answers, "MAX_FILES", 2)
+    monkeypatch.setattr(module, "MAX_FILES", 2)
     for i in range(3):
         other = dataclasses.replace(sweep, spec=dataclasses.replace(sweep.spec, seed=i))
         Answers(store, other).recommendation()
-    assert len(list(kept_answers.folder().iterdir())) == 2
-    assert kept_answers.find(store, other) is not None
+    assert len(list(module.folder().iterdir())) == 2
+    assert module.find_kept(store, other) is not None
 
 
 def test_a_small_sweep_is_read_whole_and_keeps_nothing(large: tuple[Store, SweepRecord, Path]) -> None:
     store, sweep, _ = large
     Answers(store, sweep, most=NUM_TRIALS).recommendation()
-    assert not kept_answers.folder().exists()
+    assert not module.folder().exists()
 
 
 def test_the_outlook_ends_where_the_recommended_score_meets_the_highest_possible_one(tmp_path: Path) -> None:

@@ -1,11 +1,11 @@
 """What the server answers for Curves, Compare and Parameters: the numbers of the store and of the analysis."""
 
 import contextlib
-import dataclasses
 import math
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,18 +14,18 @@ from planted_store import NEW_IS_BETTER, PLANTED, asked
 from sample_trials import add_run
 from store_samples import complete, new_sweep, start
 
+from protein.analysis import range_ends
 from protein.analysis.comparison import compare
 from protein.analysis.model_maps import SweepModel
-from protein.analysis.range_ends import RangeEnd
 from protein.analysis.sides import Side, SweepResult
+from protein.engine.recommend import Learnt
+from protein.engine.results import RangeEnd
 from protein.errors import UsageError
 from protein.space import Space
 from protein.storage import open_store
-from protein.types import Measurement, Observation, Outcome, Suggestion, SuggestionKind, TrialEnd, TrialState
-from protein.web import models
+from protein.types import Measurement, Observation, Outcome, Suggestion, SuggestionKind, TrialEnd
+from protein.web import findings
 from protein.web.answers import StillComputing
-from protein.web.frame import Frame
-from protein.web.pages import parameters
 from protein.web.pages.curves import curve_metrics, rounded, spread_order
 from protein.web.pages.parameters import some
 from protein.web.selected import selected
@@ -224,13 +224,13 @@ def test_trials_that_are_not_there_are_named_beside_the_others(served: Served) -
 
 def test_an_answer_that_needs_long_says_so_at_once(own_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No thread of the server is held while a model is fitted."""
-    monkeypatch.setattr(models, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(findings, "PATIENCE_SECONDS", 0.05)
     store, go_on = open_store(own_store), threading.Event()
     viewer = Viewer(store, own_store, threading.Event())
     frame = viewer.frame("pong")
 
     def ask() -> tuple[bool, bool]:
-        return models.fitted(viewer, frame, "slow", lambda: go_on.wait(60.0))
+        return findings.fitted(viewer, frame, "slow", lambda: go_on.wait(60.0))
 
     with pytest.raises(StillComputing):
         ask()
@@ -251,19 +251,20 @@ def test_slices_and_ends_of_ranges_are_those_of_an_earlier_model_until_the_newes
     go_on, fit = threading.Event(), SweepModel.fit
     go_on.set()
 
-    def slowly(space: Space, seen: list[Observation]) -> SweepModel:
+    def slowly(space: Space, seen: list[Observation], *given: Any, **named: Any) -> SweepModel:
         go_on.wait(60.0)
-        return fit(space, seen)
+        return fit(space, seen, *given, **named)
 
-    def ends(space: Space, seen: list[Observation], model: SweepModel) -> list[RangeEnd]:
-        name, num = space.names[0], model.num_scores  # the number tells of which model it is
+    def ends(model: Learnt) -> list[RangeEnd]:
+        name = model.space.names[0]
+        num = sum(one.runs for one in model.contenders)  # tells of which model it is
         return [RangeEnd(name=name, end="low", bound=0, best_value=num, probability=1.0, effect=1.0, natural=False)]
 
     monkeypatch.setattr(SweepModel, "fit", slowly)
-    monkeypatch.setattr(parameters, "range_ends", ends)
+    monkeypatch.setattr(range_ends, "range_ends", ends)
     server = Served(own_store)
     found = [asked(server, "slices", sweep="pong")]
-    monkeypatch.setattr(models, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(findings, "PATIENCE_SECONDS", 0.05)
     go_on.clear()
     add_run(own_store, of=1, score=17.5)
     for _ in range(200):  # until the server has seen the new trial
@@ -276,8 +277,8 @@ def test_slices_and_ends_of_ranges_are_those_of_an_earlier_model_until_the_newes
     while found[-1]["fitting"]:
         found.append(asked(server, "slices", sweep="pong"))
     server.stop()
-    assert {(one["num_scores"], one["range_ends"][0]["best_value"]) for one in found[:-1]} == {(4, 4)}
-    assert (found[-1]["num_scores"], found[-1]["range_ends"][0]["best_value"]) == (5, 5)
+    assert {(one["num_scores"], one["range_ends"][0]["best_value"]) for one in found[:-1]} == {(5, 4)}
+    assert (found[-1]["num_scores"], found[-1]["range_ends"][0]["best_value"]) == (6, 5)
 
 
 def test_a_report_waits_for_its_answers(own_store: str) -> None:
@@ -285,7 +286,7 @@ def test_a_report_waits_for_its_answers(own_store: str) -> None:
     viewer = Viewer(store, own_store, threading.Event(), watched=False)
     timer = threading.Timer(3.0, go_on.set)  # longer than a page would wait
     timer.start()
-    assert models.fitted(viewer, viewer.frame("pong"), "slow", lambda: go_on.wait(60.0)) == (True, False)
+    assert findings.fitted(viewer, viewer.frame("pong"), "slow", lambda: go_on.wait(60.0)) == (True, False)
     timer.join()
     viewer.stopping.set()
     store.close()
@@ -336,33 +337,12 @@ def test_a_selection_is_read_as_the_page_writes_it() -> None:
             selected(wrong, most=10)
 
 
-def test_models_learn_from_a_frame_what_they_learn_from_records(
-    own_store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = open_store(own_store)
-    [sweep] = store.list_sweeps()
-    store.annotate(sweep.id, 3, excluded=True)
-    frame = Frame.empty(sweep).updated(sweep, store.columns(sweep.id))
-    found = models.observations(frame)
-    records = [trial.observation() for trial in store.trials(sweep.id) if not trial.excluded]
-    assert [dataclasses.replace(one, curve=(), reason="") for one in found] == [
-        dataclasses.replace(one, curve=(), reason="") for one in records
-    ]
-    assert [len(one.curve) for one in found] == [1] * 6
-    pruned = next(one for one in found if one.state is TrialState.PRUNED)
-    assert pruned.curve[-1].steps == 70_000, "how far it came"
-    monkeypatch.setattr(models, "MAX_OBSERVATIONS", 4)
-    few = models.observations(frame)
-    assert len(few) == 4 and {5, 1} <= {one.number for one in few}, "the best are among them"
-    store.close()
-
-
 def test_an_exclusion_is_seen_by_the_model_at_once(own_store: str) -> None:
     server = Served(own_store)
     before = asked(server, "slices", sweep="pong")
-    assert before["num_scores"] == 4, "those of complete trials; how far the stopped one came is not known"
+    assert before["num_scores"] == 5, "those of complete trials, and the one that was stopped"
     store = open_store(own_store)
-    store.annotate(store.list_sweeps()[0].id, 0, excluded=True)
+    store.annotate(store.list_sweeps()[0].id, [0, 1], excluded=True)
     store.close()
     for _ in range(50):
         after = asked(server, "slices", sweep="pong")

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 
 from protein import storage
-from protein.api.outlook import sweep_outlook
-from protein.api.reading import Readable, readable, sampled
+from protein.api.answers import Readable, readable, sweep_outlook
 from protein.api.recommended import recommendation
 from protein.columns import DOT_FIELDS, dots
 from protein.engine import pareto, recommend, results
 from protein.engine.gp import single_thread
-from protein.engine.sample import choose
+from protein.engine.sample import choose, sampled
 from protein.ports import Store
 from protein.space import Space
 from protein.sweep.trials import read_trials
@@ -141,7 +140,7 @@ def test_the_outlook_of_a_sample_is_near_that_of_all_trials(
 ) -> None:
     _, sweep, trials = large
     part = sweep_outlook(sweep, some.trials, some.sample)
-    monkeypatch.setattr("protein.api.outlook.sampled", lambda trials: (trials, None))
+    monkeypatch.setattr("protein.api.answers.sampled", lambda trials: (trials, None))
     whole = sweep_outlook(sweep, trials)
     assert part is not None and whole is not None
     assert part.spent_seconds == pytest.approx(whole.spent_seconds)
