@@ -42,8 +42,7 @@ from protein.engine.warm_start import described_sources, source_observations
 from protein.errors import TrialFailed, UsageError
 from protein.ports import Store, SweepStatus
 from protein.run.devices import slots_of_machine
-from protein.run.function import FunctionBackend, Train
-from protein.run.function_processes import FunctionProcesses
+from protein.run.function import FunctionBackend, FunctionProcesses, Train
 from protein.space import Space
 from protein.sweep import provenance
 from protein.sweep.loop import LoopSettings, run_sweep

@@ -1,7 +1,6 @@
 """Runs each trial as a command of the user's, any program in any language.
 
-A trial is quarantined as in `protein.run.trainer`: a session of its own, limits on time, memory and silence,
-SIGTERM and then SIGKILL. Between the sweep and the command stands `supervisor.py`, which leaves no process behind.
+A trial is watched and ended as every other process of a trial (`protein.run.process`).
 
 How a command ends:
 
@@ -17,33 +16,54 @@ import contextlib
 import dataclasses
 import json
 import os
-import selectors
+import re
 import shutil
-import socket
-import subprocess
-import sys
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from protein.ports import Finished, Job, TrialProgress
-from protein.run import command_settings as commands
-from protein.run import devices, folders, supervisor, usage
-from protein.run.command_process import CONFIG_FILE, LOG_FILE, CommandProcess
+from protein.direction import stored_score
+from protein.ports import Job
+from protein.run import command_settings, devices, reports, usage
 from protein.run.command_settings import CHECKPOINTS, PARAMS_FILE, CommandSettings
-from protein.run.reports import readers
-from protein.run.speed import in_reference, limits_here
-from protein.types import Direction, Trial, TrialEnd
+from protein.run.job import prepare_folder, write_file
+from protein.run.process import FREE, ProcessBackend, Record, shared_server, shortage
+from protein.run.reports import Said
+from protein.run.server import CANNOT_START, BoundedLog
+from protein.run.speed import Event, in_reference, limits_here
+from protein.trainer.events import killed_by
+from protein.types import (
+    CONTINUABLE,
+    CONTINUABLE_SECONDS,
+    MAX_SCORE,
+    PREEMPTED,
+    Artifact,
+    Direction,
+    Measurement,
+    Outcome,
+    TrialEnd,
+    TrialState,
+    is_score,
+)
 
-GRACE_SECONDS = 10.0  # between SIGTERM and SIGKILL: time to write a checkpoint
 SILENCE_SECONDS = 3600.0  # unlike our trainer's, an unknown program may have nothing to say for long
-MEMORY_CHECK_SECONDS = 1.0
-AWAY_SECONDS = 30.0  # between two polls; such time counts towards no limit but that of the cost
 FILE_SECONDS = 0.5  # how often a CSV or event file is looked at
+MAX_LINE_BYTES = 1 << 20  # a longer line is garbage, and is dropped
+MAX_WORDS = 200  # characters of a command's last words in a reason
+CONFIG_FILE, LOG_FILE = "config.json", "trial.log"
+_BREAK = re.compile(rb"[\r\n]+")  # progress bars go back to the start of their line
 
 
-class CommandBackend:
-    """Implements `protein.ports.Backend` with the user's command, which the jobs' configs hold."""
+class CommandBackend(ProcessBackend):
+    """Implements `protein.ports.Backend` with the user's command, which the jobs' configs hold.
+
+    Attributes:
+        direction: of the scores that the command reports.
+        has_reported: whether any trial has said anything of its score, so that reporting works as such.
+    """
+
+    silence_remedy = "; --max-silence changes that"
 
     def __init__(
         self,
@@ -61,39 +81,28 @@ class CommandBackend:
             note: called with what a person should know of a command that behaves oddly, once for each kind.
             gpu_memory: returns the GPU memory in bytes that processes use together, by their ids.
         """
-        self._gpu_memory = gpu_memory
-        self._polled = time.monotonic()
-        self._direction = direction
-        self._silence_seconds = silence_seconds
+        super().__init__(shared_server(()), silence_seconds=silence_seconds, gpu_memory=gpu_memory)
+        self.direction = direction
+        self.has_reported = False
         self._note = note
         self._noted: set[str] = set()
-        self._has_reported = False  # any trial of this backend
-        self._selector = selectors.DefaultSelector()
-        self._server: _Server | None = None
-        self._running: dict[int, CommandProcess] = {}
-        self._places: dict[int, tuple[float, float]] = {}  # by the trial's id: see `in_reference`
-
-    def num_slots(self) -> int | None:
-        return None
 
     def start(self, job: Job) -> None:
         settings = CommandSettings.from_config(job.config)
-        self._places[job.trial.id] = factor, behind = job.speed or 1.0, job.spent_seconds
-        here = _of_this_run(job, factor)
         # A symbolic link in the folder's place would be followed, and files elsewhere changed.
         directory = Path(os.path.abspath(job.directory))  # noqa: PTH100
-        folders.prepare(directory)
+        prepare_folder(directory)
         resumes = _prepare_checkpoints(job, directory / CHECKPOINTS)
         params, seed = job.trial.params, job.config["seed"]
-        words = commands.words(settings, params, seed=seed, directory=str(directory), resumes=resumes)
-        _write(directory / PARAMS_FILE, json.dumps({**settings.fixed, **params}, indent=1))
-        _write(directory / CONFIG_FILE, json.dumps({**job.config, "words": words}, indent=1))
+        words = command_settings.words(settings, params, seed=seed, directory=str(directory), resumes=resumes)
+        write_file(directory / PARAMS_FILE, json.dumps({**settings.fixed, **params}, indent=1))
+        write_file(directory / CONFIG_FILE, json.dumps({**job.config, "words": words}, indent=1))
         log = directory / LOG_FILE
         if job.resumes is None or log.is_symlink() or not log.is_file():
-            _write(log, "")
+            write_file(log, "")
         environment = {
             **os.environ,
-            **commands.variables(settings, params),
+            **command_settings.variables(settings, params),
             "PROTEIN_TRIAL": str(job.trial.number),
             "PROTEIN_SEED": str(seed),
             "PROTEIN_DIRECTORY": str(directory),
@@ -105,190 +114,288 @@ class CommandBackend:
             environment.pop(name, None)  # those of a trial in which this sweep runs itself
         if resumes is not None:
             environment["PROTEIN_RESUME"] = "1"
-        if (limit := here.config["max_seconds"]) is not None:
-            environment["PROTEIN_MAX_SECONDS"] = repr(limit)
-        environment.update(devices.environment(job.resources, environment))
-        cwd = commands.working_directory(settings, str(directory))
-        process = self._spawn(here, words, environment, cwd, directory, behind / factor)
-        self._running[job.trial.id] = process
-        for stream in process.streams:
-            self._selector.register(stream.descriptor, selectors.EVENT_READ, (process, stream))
-
-    def _spawn(
-        self,
-        job: Job,
-        words: list[str],
-        environment: dict[str, str],
-        cwd: str | None,
-        directory: Path,
-        behind_seconds: float,
-    ) -> CommandProcess:
         # Before the command writes: what is there by now is none of its own, unless it goes on.
-        scores = readers(CommandSettings.from_config(job.config), directory, begins=job.resumes is None)
-        pipes = [os.pipe() for _ in range(5)]  # control, status, report, stdout, stderr
-        (control, control_in), (status_out, status), (report_out, report), (out, out_in), (err, err_in) = pipes
-        ours = (control_in, status_out, report_out, out, err)
-        what = {"words": words, "environment": environment, "directory": cwd, "cores": job.resources.cores}
-        began = time.monotonic()
-        try:
-            self._send([control, status, report, out_in, err_in])
-            os.write(control_in, json.dumps(what).encode() + b"\n")
-        except BaseException:
-            for descriptor in ours:
-                os.close(descriptor)
-            raise
-        finally:
-            for descriptor in (control, status, report, out_in, err_in):
-                os.close(descriptor)
-        return CommandProcess(
-            job=job,
-            directory=directory,
-            words=words,
-            scores=scores,
-            direction=self._direction,
-            control=control_in,
-            status=status_out,
-            report=report_out,
-            stdout=out,
-            stderr=err,
-            spawned=began,
-            behind_seconds=behind_seconds,
-            note=self._tell,
-        )
+        record = CommandRecord(self, job, settings, words, directory)
+        if record.cap is not None:
+            environment["PROTEIN_MAX_SECONDS"] = repr(record.cap)
+        where = command_settings.working_directory(settings, str(directory))
+        self.start_process(record, words, environment=environment, directory=where)
 
-    def _send(self, descriptors: list[int]) -> None:
-        """Has the server fork a supervisor with these descriptors. A server that has ended is replaced."""
-        for last in (False, True):
-            if self._server is None:
-                self._server = _Server()
-            try:
-                socket.send_fds(self._server.socket, [b"."], descriptors)
-                return
-            except OSError:
-                self._server.close()
-                self._server = None
-                if last:
-                    raise
-
-    def _tell(self, kind: str, line: str) -> None:
+    def tell(self, kind: str, line: str) -> None:
+        """Tells what a person should know, once for each kind."""
         if self._note is not None and kind not in self._noted:
             self._noted.add(kind)
             self._note(line)
 
-    def poll(self, timeout_seconds: float) -> list[TrialProgress | Finished]:
-        # The status pipe closes when a command has ended, so this returns at once then.
-        for key, _ in self._selector.select(self._until_next(timeout_seconds)):
-            process, stream = key.data
-            if not process.read(stream):
-                self._selector.unregister(stream.descriptor)
-        events: list[TrialProgress | Finished] = []
+
+class CommandRecord(Record):
+    """What a running command has reported: its curve, its cost, and the score that may be the final one.
+
+    Costs here are of this run alone, in seconds of this machine.
+
+    Attributes:
+        cap: what it may cost; None: it has none.
+    """
+
+    pipes = ("report", "stdout", "stderr")
+    trains_from_the_start = trains_to_the_end = True
+
+    def __init__(
+        self, backend: CommandBackend, job: Job, settings: CommandSettings, words: list[str], directory: Path
+    ) -> None:
+        """Nothing is reported yet.
+
+        Args:
+            backend: of the trial.
+            job: of the trial.
+            settings: of the command.
+            words: the command line.
+            directory: the trial's folder, absolute.
+        """
+        self._factor, self._behind = job.speed or 1.0, job.spent_seconds
+        limit: float | None = job.config["max_seconds"]
+        rest = None if limit is None else max(limit - self._behind, 0.0)
+        of_this_run = dataclasses.replace(job, config={**job.config, "max_seconds": rest})
+        super().__init__(limits_here(of_this_run, self._factor))
+        self.cap: float | None = self.job.config["max_seconds"]
+        self.last_score = job.score_behind
+        self._backend, self._settings, self._words, self._directory = backend, settings, words, directory
+        self._pattern, self._file = reports.readers(settings, directory, begins=job.resumes is None)
+        self._next_file_check = 0.0
+        # Reports without steps are counted on from here. Files still hold the rows of an interrupted run.
+        self._counted_from = 0 if self._file is not None or settings.steps else job.steps_behind
+        self._said: Said | None = None  # the last report with a score, usable or not
+        self._result: Said | None = None  # the last one that said that it was final
+        self._has_result_in_time = False  # before it was told to end
+        self._cost_seconds: float | None = None  # as it has last reported it; None: it reports none
+        self._cost_at = 0.0  # when it has reported that
+        self._costs_count_from = 0.0
+        self._given_seconds = 0.0  # of the last point that was taken
+        self._cannot_start: str | None = None  # why
+        self._last_words = ""
+        self._buffers = dict.fromkeys(self.pipes, b"")  # lines that have only begun
+        self._log: BoundedLog | None = None
+
+    def take(self, data: bytes, pipe: str) -> None:
+        if pipe != "report":
+            self._write_log(data)
+        first, *others = _BREAK.split(data)  # not with what was there before: a line may be very long
+        self._buffers[pipe] += first
+        if others:
+            for line in (self._buffers[pipe], *others[:-1]):
+                self._take_line(line, pipe)
+            self._buffers[pipe] = others[-1]
+        if len(self._buffers[pipe]) > MAX_LINE_BYTES:
+            self._buffers[pipe] = b""
+
+    def _take_line(self, line: bytes, pipe: str) -> None:
+        said = None
+        if pipe == "report":
+            if line.startswith(CANNOT_START):
+                self._cannot_start = line.removeprefix(CANNOT_START).decode(errors="replace")
+                return
+            said = reports.from_json(line, any_field=True)
+        else:
+            if text := line.strip():
+                self._last_words = text[: 4 * MAX_WORDS].decode(errors="replace")
+            if self._pattern is not None:
+                said = self._pattern.read(line)
+            elif pipe == "stdout" and self._settings.score_from == "lines":
+                said = reports.from_json(line)
+        if said is not None:
+            self._take_report(said)
+
+    def look(self) -> bool:
+        """Reads what is new in the file that the score is read from, if it is a file."""
+        now, ended = time.monotonic(), self.process.ended
+        if self._file is None or (now < self._next_file_check and not ended):
+            return False
+        self._next_file_check = now + FILE_SECONDS
+        found = self._file.read(complete=ended and self.process.exit_code == 0)
+        for said in found:
+            self._take_report(said)
+        return bool(found)
+
+    def close(self) -> None:
+        for pipe, rest in self._buffers.items():
+            if rest:
+                self._take_line(rest, pipe)
+        self._buffers = dict.fromkeys(self.pipes, b"")
+        # Points that were read late are moved to its end: the sweep may have been held up, as by a store that was away.
+        if self._cost_seconds is None and self._fresh:
+            end = max(self._wall_seconds(self.process.ended_at), self._given_seconds)
+            self._fresh = [
+                dataclasses.replace(point, elapsed_seconds=min(point.elapsed_seconds, end)) for point in self._fresh
+            ]
+            self.last = self._fresh[-1]
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+    def _take_report(self, said: Said) -> None:
+        """Takes a report into the curve, and keeps it if its score may be the final one."""
         now = time.monotonic()
-        if (away := now - self._polled) > AWAY_SECONDS + timeout_seconds:  # this process was stopped, or the machine
-            for process in self._running.values():
-                process.excuse(away)
-        self._polled = now
-        for process in list(self._running.values()):
-            ended = process.ended
-            if ended or now >= process.next_file_check:
-                process.next_file_check = now + FILE_SECONDS
-                process.read_files()
-            if ended:
-                process.read_rest()
-            self._has_reported = self._has_reported or process.has_reported
-            points, cost = process.take_measurements(), process.cost.news(process.wall_cost(now))
-            if points or cost is not None:
-                progress = TrialProgress(trial=process.job.trial, measurements=points, cost_seconds=cost)
-                events.append(in_reference(progress, *self._places[process.job.trial.id]))
-            if ended:
-                events.append(self._finish(process))
-            else:
-                self._enforce(process, now)
-        return events
-
-    def _until_next(self, timeout_seconds: float) -> float:
-        """Returns how long to wait: until a trial reaches the limit of its cost, at most."""
-        left = [process.seconds_to_limit() for process in self._running.values() if process.requested_end is None]
-        return max(0.0, min([timeout_seconds, *(seconds for seconds in left if seconds is not None)]))
-
-    def stop(self, trial: Trial, end: TrialEnd, reason: str) -> None:
-        process = self._running.get(trial.id)
-        if process is not None and process.requested_end is None:
-            for stream in process.streams:  # what it said before it was told to stop counts
-                process.read(stream)
-            process.terminate(end, reason, GRACE_SECONDS)
-
-    def close(self) -> None:
-        for process in list(self._running.values()):
-            process.kill()
-            process.wait()
-            self._forget(process)
-        self._selector.close()
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-
-    def _enforce(self, process: CommandProcess, now: float) -> None:
-        job = process.job
-        limit = job.max_seconds
-        if process.kill_at is not None:
-            if now >= process.kill_at:
-                process.kill()
-        elif (left := process.seconds_to_limit()) is not None and left <= 0:
-            process.terminate(job.at_limit, job.at_limit.text, GRACE_SECONDS)
-        elif limit is not None and now - process.spawned - process.excused_seconds > limit:
-            reason = f"killed after {limit:.0f} s, its limit with start-up and evaluation"
-            process.terminate(TrialEnd.HUNG, reason, GRACE_SECONDS)
-        elif self._silence_seconds is not None and now - process.last_sign > self._silence_seconds:
-            reason = f"killed after {self._silence_seconds:.0f} s without a sign of life; --max-silence changes that"
-            process.terminate(TrialEnd.HUNG, reason, GRACE_SECONDS)
-        elif now >= process.next_memory_check:
-            process.next_memory_check = now + MEMORY_CHECK_SECONDS
-            if (exceeded := usage.over_limit(job, process.family, self._gpu_memory)) is not None:
-                process.terminate(TrialEnd.OUT_OF_MEMORY, exceeded, GRACE_SECONDS)
-
-    def _finish(self, process: CommandProcess) -> Finished:
-        process.end_left_behind()
-        outcome = process.outcome(others_reported=self._has_reported or process.job.others_reported)
-        finished = Finished(trial=process.job.trial, outcome=outcome, artifacts=process.artifacts(outcome))
-        finished = in_reference(finished, *self._places[process.job.trial.id])
-        self._forget(process)
-        return finished
-
-    def _forget(self, process: CommandProcess) -> None:
-        for stream in process.streams:
-            with contextlib.suppress(KeyError, ValueError):
-                self._selector.unregister(stream.descriptor)
-        process.close()
-        del self._running[process.job.trial.id], self._places[process.job.trial.id]
-
-
-def _of_this_run(job: Job, factor: float) -> Job:
-    """Returns the job with what this run of the trial may cost, in seconds of this machine."""
-    limit = job.config["max_seconds"]
-    rest = None if limit is None else max(limit - job.spent_seconds, 0.0)
-    return limits_here(dataclasses.replace(job, config={**job.config, "max_seconds": rest}), factor)
-
-
-class _Server:
-    """The process that forks supervisors."""
-
-    def __init__(self) -> None:
-        self.socket, theirs = socket.socketpair()
-        with theirs:
-            words = [sys.executable, "-I", "-S", supervisor.__file__, str(theirs.fileno())]
-            self._process = subprocess.Popen(
-                words,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
+        run_seconds = self._wall_seconds(now)
+        if said.cost_seconds is not None:
+            if self._cost_seconds is None:
+                self._costs_count_from = self._costs_begin_at(said.cost_seconds, run_seconds)
+            self._cost_seconds = max(said.cost_seconds - self._costs_count_from, self._cost_seconds or 0.0)
+            self._cost_at = now
+        if said.score is not None or said.is_result:
+            self._said = said
+            self._backend.has_reported = True
+        if said.is_result:
+            self._result = said
+            self._has_result_in_time |= self.process.requested_end is None
+            return
+        score = said.score
+        if score is not None and not is_score(score):
+            self._remark("score", f"reported the score {said.shown or score}: it is left out of the curve")
+            score = None
+        before = 0 if self.last is None else self.last.steps
+        counted = self._counted_from if self.last is None else before
+        steps = counted + 1 if said.steps is None else said.steps
+        if steps < before:
+            if self.job.resumes is not None and steps <= self.job.steps_behind:
+                return  # it goes on from a checkpoint, and repeats what it had told before
+            self._remark("steps", f"reported {steps} steps after {before}: such points are left out of the curve")
+            return
+        self.add(
+            Measurement(
+                steps=steps,
+                elapsed_seconds=run_seconds if self._cost_seconds is None else self._cost_seconds,
+                score=stored_score(score, self._backend.direction),
+                metrics=said.metrics,
             )
+        )
 
-    def close(self) -> None:
-        """Ends it. Supervisors that run stay."""
-        self.socket.close()
-        self._process.wait()
+    def _costs_begin_at(self, cost_seconds: float, run_seconds: float) -> float:
+        """Returns from where a command counts its cost, by the first cost that it reports after some seconds.
+
+        One that resumes may count from 0, or go on from the cost that it had. Its checkpoint may be older than its last
+        report, so that it reports less than that. It counts from 0 where it has run for as long as it says. Else its
+        first cost is nearer to one of the two.
+        """
+        behind = self._behind / self._factor
+        if cost_seconds <= run_seconds:
+            return 0.0
+        return min(cost_seconds, behind) if cost_seconds >= behind / 2 else 0.0
+
+    def take_measurements(self) -> tuple[Measurement, ...]:
+        points = super().take_measurements()
+        self._given_seconds = points[-1].elapsed_seconds if points else self._given_seconds
+        return points
+
+    def _wall_seconds(self, now: float) -> float:
+        """Returns how long it has run by now, or until it ended, without the time in which it was stopped."""
+        until = self.process.ended_at if self.process.ended else now
+        return until - self.process.began - self.process.paused_seconds(self.process.began, until)
+
+    def wall_cost(self, now: float) -> float | None:
+        return None if self._cost_seconds is not None else self._wall_seconds(now)
+
+    def seconds_to_cap(self, now: float) -> float | None:
+        if self.cap is None:
+            return None
+        if self._cost_seconds is not None:
+            return 0.0 if self._cost_seconds >= self.cap else None
+        return self.cap - self._wall_seconds(now)
+
+    def in_reference(self, event: Event) -> Event:
+        return in_reference(event, self._factor, self._behind)
+
+    def _remark(self, kind: str, text: str) -> None:
+        self._write_log(f"protein: {text}\n".encode())
+        self._backend.tell(kind, f"trial {self.job.trial.number} {text} (said once; the trials' logs have the others)")
+
+    def _write_log(self, data: bytes) -> None:
+        with contextlib.suppress(OSError):
+            self._log = self._log or BoundedLog(self._directory / LOG_FILE)
+            self._log.write(data)
+
+    def outcome(self) -> Outcome:
+        end, reason, score = self._end()
+        cost = self._final_cost_seconds()
+        metrics = {} if self._result is None else dict(self._result.metrics)
+        if end is TrialEnd.COMPLETE and self._left_state():
+            metrics[CONTINUABLE_SECONDS] = cost
+        steps = self.job.steps_behind if self.last is None else self.last.steps
+        if self._result is not None and self._result.steps is not None:
+            steps = self._result.steps
+        return Outcome(end=end, score=score, cost_seconds=cost, steps=steps, reason=reason, metrics=metrics)
+
+    def _final_cost_seconds(self) -> float:
+        ended_at, code = self.process.ended_at, self.process.exit_code
+        if self._cost_seconds is None:
+            return max(self._wall_seconds(ended_at), self.last.elapsed_seconds if self.last else 0.0)
+        was_killed = code is None or code < 0
+        since = max(ended_at - self._cost_at - self.process.paused_seconds(self._cost_at, ended_at), 0.0)
+        return self._cost_seconds + (since if was_killed else 0.0)
+
+    def _end(self) -> tuple[TrialEnd, str, float | None]:
+        """Returns how the command ended, why in words, and the score that counts."""
+        process = self.process
+        if process.requested_end is not None and not (process.exit_code == 0 and self._has_result_in_time):
+            end, reason = process.requested_end
+            return end, reason, self.last_score if end.state is TrialState.PRUNED else None
+        if process.from_outside and not (process.exit_code == 0 and self._result):
+            return TrialEnd.INTERRUPTED, f"{PREEMPTED}{signal.SIGTERM.name} from outside ended it", None
+        return self._own_end()
+
+    def _own_end(self) -> tuple[TrialEnd, str, float | None]:
+        """Returns how a command ended that nobody else has ended, why in words, and the score that counts."""
+        if self._cannot_start is not None:
+            return TrialEnd.MISTAKE, f"'{self._words[0]}' cannot be started: {self._cannot_start}", None
+        if (preempted := self.process.preempted(interrupted=False)) is not None:
+            return TrialEnd.INTERRUPTED, preempted, None
+        code = self.process.exit_code
+        assert code is not None  # else the server has died
+        words = f": {' '.join(self._last_words.split())[:MAX_WORDS]}" if self._last_words else ""
+        if code < 0:
+            return TrialEnd.CRASHED, f"{killed_by(code)}{words}", None
+        if code > 0:
+            end = shortage(words) or TrialEnd.USER_ERROR
+            return end, f"exited with code {code}{words}{FREE if end is TrialEnd.DISK else ''}", None
+        said = self._result or self._said
+        if said is None and self.last_score is not None:  # it went on from its very end, and had nothing left to do
+            return TrialEnd.COMPLETE, TrialEnd.COMPLETE.text, self.last_score
+        if said is None:
+            can_report = self._backend.has_reported or self.job.others_reported
+            end = TrialEnd.CRASHED if can_report else TrialEnd.MISTAKE
+            return end, f"exited without a score: {self._what_was_missing()}", None
+        score = said.score
+        if score is None or not is_score(score):
+            shown = said.shown or score
+            return TrialEnd.DIVERGED, f"its last score is {shown}, which is no finite score within {MAX_SCORE:g}", None
+        return TrialEnd.COMPLETE, TrialEnd.COMPLETE.text, stored_score(score, self._backend.direction)
+
+    def _what_was_missing(self) -> str:
+        """Returns what was looked for and not found, for a trial without a score."""
+        last_line = self._last_words[:MAX_WORDS]
+        if self._file is not None:
+            return self._file.missing()
+        if self._settings.score_from == "regex":
+            last = f"; its last line: {last_line}" if last_line else "; it printed nothing"
+            return f"no line matched '{self._settings.score}'{last}"
+        return (
+            'it printed no line such as {"score": 0.5} and did not call protein.report; --score-regex, --score-csv and'
+            f" --score-tensorboard read programs as they are{reports.unread(last_line)}"
+        )
+
+    def _left_state(self) -> bool:
+        with contextlib.suppress(OSError):
+            return any((self._directory / CHECKPOINTS).iterdir())
+        return False
+
+    def artifacts(self, outcome: Outcome) -> tuple[Artifact, ...]:
+        """Returns the files of the trial: its config, its log, and what a longer run can go on from."""
+        found = [
+            Artifact(kind="config", path=str(self._directory / CONFIG_FILE)),
+            Artifact(kind="log", path=str(self._directory / LOG_FILE)),
+        ]
+        if CONTINUABLE_SECONDS in outcome.metrics:
+            found.append(Artifact(kind=CONTINUABLE, path=str(self._directory / CHECKPOINTS)))
+        return tuple(found)
 
 
 def _prepare_checkpoints(job: Job, checkpoints: Path) -> Path | None:
@@ -326,10 +433,3 @@ def _copy(source: Path, target: Path) -> None:
     else:
         target.mkdir(exist_ok=True)
         shutil.copy2(source, target / source.name)
-
-
-def _write(path: Path, text: str) -> None:
-    """Writes a file anew. A symbolic link in its place is replaced, not followed."""
-    if path.is_symlink():
-        path.unlink()
-    path.write_text(text)

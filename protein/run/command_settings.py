@@ -259,7 +259,7 @@ def missing(template: Template, parameters: Sequence[str]) -> list[str]:
 def text_of(value: ParamValue) -> str:
     """Returns a value as a program reads it on its command line: True, 3, 0.001, adam."""
     if isinstance(value, str):
-        return value
+        return str(value)  # that of NumPy is a class of its own
     text = repr(value)
     if isinstance(value, float) and text.startswith("-") and "e" in text:  # argparse takes -1e-05 for a flag
         return format(decimal.Decimal(text), "f")

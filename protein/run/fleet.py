@@ -14,9 +14,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
 from protein.ports import Finished, Job, TrialProgress
-from protein.run import folders, speed
+from protein.run import speed
 from protein.run.copies import Copies, mirror
-from protein.run.job import max_trial_seconds
+from protein.run.job import max_trial_seconds, prepare_folder
 from protein.run.slot import Close, Facts, Leaving, Ready, SlotSettings, Stop
 from protein.types import PREEMPTED, Machine, Measurement, Outcome, Trial, TrialEnd
 
@@ -152,7 +152,7 @@ class Fleet:
         return self._transport.num_slots()
 
     def start(self, job: Job) -> None:
-        folders.prepare(job.directory)
+        prepare_folder(job.directory)
         self._waiting.append(job)
         self._start_waiting()
 

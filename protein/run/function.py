@@ -1,33 +1,48 @@
-"""Runs trials of the user's own training function, in the thread that serves them, one after the other.
+"""Runs trials of the user's own training function: one after the other in this program, or each in its own process.
 
-`function_processes.py` runs several at once, each in a process of its own, by the same code.
+The loop runs in another thread (see `protein.api.function_sweep`). The cost of a trial is the wall clock of the
+function, or what the function reports. A trial can be ended in order only while it reports.
 
-The loop runs in another thread (see `protein.api.function_sweep`). It puts the trials that it starts into one queue and
-gets their events from another. The cost of a trial is the wall clock of the function, or what the function reports. A
-trial can be ended only while it reports.
+**One after the other** (`FunctionBackend`), trials run in the thread that calls `serve`. The loop puts the trials that
+it starts into one queue and gets their events from another.
+
+**Side by side** (`FunctionProcesses`), the processes are forks of the program, so that the function may be a closure
+over anything that the program holds. They are forked from a server (`protein.run.server`), which is itself forked in
+the thread that calls `serve`. What a function changes in its process is not seen by other trials. Threads of OpenMP do
+not survive a fork, so torch computes with one thread there. Where a process cannot be forked safely (macOS), or CUDA is
+in use already, processes begin anew instead (`start_method="spawn"`). Then the function must be found by its name in a
+module. The sweep gets the events of a trial through a pipe. What the function prints goes where the program prints.
 """
 
 import collections
 import contextlib
 import dataclasses
 import math
+import multiprocessing.popen_fork  # noqa: F401 (a server that is forked here uses it, and must not import)
+import os
+import pickle
 import queue
+import signal
+import socket
 import stat
+import sys
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable
+from multiprocessing import spawn
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from protein.direction import stored_score
 from protein.errors import UsageError
 from protein.ports import Finished, Job, TrialProgress
-from protein.run import folders
-from protein.run.events import joined
+from protein.run import server
+from protein.run.job import prepare_folder, refuse_link, write_file
+from protein.run.process import FREE, ProcessBackend, Record, ToldCost, TrialServer, joined, launch_python, shortage
 from protein.run.reports import MAX_STEPS
-from protein.run.shortage import FREE, shortage
-from protein.run.told_cost import ToldCost
+from protein.trainer.events import killed_by
 from protein.types import (
     CONTINUABLE,
     CONTINUABLE_SECONDS,
@@ -49,7 +64,10 @@ _MAX_REASON = 500  # characters; the log has the whole text
 # How Python's own error begins when `report` is called with too many or too few arguments; nothing else tells it apart.
 _WRONG_REPORT = "TypeError: Report.__call__()"
 
+_HEAVY = ("numpy", "torch")  # imported once for all spawned trials, if the program has imported them
+
 Train = Callable[[dict[str, Any], "Report"], float]
+StartMethod = Literal["fork", "spawn"]
 
 
 class Stop(BaseException):
@@ -71,6 +89,7 @@ class Report:
         self.continues: Path | None = job.continues
         self._directory = job.directory
         self._max_seconds: float | None = job.config["max_seconds"]
+        self._was_stopped = False  # (SIGSTOP): the wall clock went on, and the sweep alone knows what counts
         self._at_limit = job.at_limit
         self._trial, self._direction, self._add = job.trial, direction, add
         self._began: float | None = None  # on the performance counter; None: it is not its turn yet
@@ -127,14 +146,15 @@ class Report:
         points = () if goes_back else (point,)
         cost = None if points and self._reported_seconds is not None else point.elapsed_seconds
         self._add(TrialProgress(trial=self._trial, measurements=points, cost_seconds=cost))
-        if self._max_seconds is not None and point.elapsed_seconds >= self._max_seconds:
+        knows_cost = self._reported_seconds is not None or not self._was_stopped
+        if self._max_seconds is not None and knows_cost and point.elapsed_seconds >= self._max_seconds:
             self.end(self._at_limit, self._at_limit.text)
         self._raise_if_ending()
 
     @property
     def directory(self) -> Path:
         """The trial's own folder, made when it is first asked for. What is saved here can be continued from."""
-        folders.prepare(self._directory)
+        prepare_folder(self._directory)
         return self._directory
 
     def cost_seconds(self) -> float:
@@ -157,6 +177,10 @@ class Report:
         """Makes the next report raise `Stop`, unless the trial is being ended already. The loop's thread calls it."""
         if self.requested_end is None:
             self.requested_end = (end, reason)
+
+    def note_stop(self) -> None:
+        """Leaves it to the sweep to end the trial at its cap, unless the function reports its cost."""
+        self._was_stopped = True
 
     def _raise_if_ending(self) -> None:
         if self.requested_end is not None:
@@ -181,7 +205,7 @@ class FunctionBackend:
         return None
 
     def start(self, job: Job) -> None:
-        folders.refuse_link(job.directory)
+        refuse_link(job.directory)
         report = self._reports[job.trial.id] = Report(job, self._direction, self._events.put)
         self._waiting.append((job, report))
         self._news.put(None)
@@ -354,8 +378,363 @@ def _saved(directory: Path, before: set[tuple[str, int, int, int]]) -> tuple[Art
 def _write_log(directory: Path) -> tuple[Artifact, ...]:
     """Writes the current exception's traceback. If that fails, the reason alone is kept."""
     with contextlib.suppress(OSError):
-        folders.prepare(directory)
+        prepare_folder(directory)
         path = directory / _LOG_FILE
-        folders.write_file(path, traceback.format_exc())
+        write_file(path, traceback.format_exc())
         return (Artifact(kind="log", path=str(path.absolute())),)
     return ()
+
+
+def default_start_method() -> StartMethod:
+    """Returns "fork", except where system libraries do not survive it."""
+    return "spawn" if sys.platform == "darwin" else "fork"
+
+
+class FunctionProcesses(ProcessBackend):
+    """A backend (see `protein.ports.Backend`) whose trials call the function in processes of their own."""
+
+    def __init__(
+        self,
+        train: Train,
+        direction: Direction,
+        stop: threading.Event,
+        *,
+        start_method: StartMethod | None = None,
+    ) -> None:
+        """Starts nothing yet.
+
+        Args:
+            train: the function.
+            direction: of its score.
+            stop: set where the function was interrupted from the keyboard: the sweep is to end.
+            start_method: as those of multiprocessing; None: the best one of this system.
+
+        Raises:
+            UsageError: the function cannot be sent to a process that begins anew; or a fork could not use CUDA.
+        """
+        self._train, self._direction, self._stop = train, direction, stop
+        self.costs_are_reported = False  # by the function: the wall clock says nothing of its costs
+        self._method = start_method or default_start_method()
+        self._tasks: collections.deque[Callable[[], None]] = collections.deque()
+        self._news: queue.SimpleQueue[None] = queue.SimpleQueue()  # wakes `serve`: a task waits, or it is closed
+        self._closed = False
+        if self._method == "fork":
+            _refuse_cuda()
+            super().__init__(TrialServer(self._launch_fork), silence_seconds=None)
+        else:
+            _check_picklable(train)
+            preload = tuple(name for name in _HEAVY if name in sys.modules)
+            super().__init__(TrialServer(launch_python((__name__, *preload))), silence_seconds=None)
+
+    def start(self, job: Job) -> None:
+        refuse_link(job.directory)
+        work: server.Work = _Forked(id(self), job)
+        if self._method == "spawn":
+            preparation = spawn.get_preparation_data("trial")
+            preparation.pop("authkey", None)  # it is secret, and must not be pickled
+            work = _Spawned(preparation, pickle.dumps((self._train, self._direction)), job)
+        self.start_process(FunctionRecord(self, job), work)
+
+    def ended(self, ended: Ended) -> None:
+        """Takes what a trial's end means for the sweep."""
+        if ended.interrupted:
+            self._stop.set()
+
+    def serve(self, stop: threading.Event) -> None:
+        """Forks the server of trials when that is needed, until `close`. A KeyboardInterrupt sets `stop`."""
+        while True:
+            try:
+                while self._tasks or not self._closed:
+                    if not self._tasks:
+                        self._news.get()
+                    while self._tasks:
+                        self._tasks[0]()
+                        self._tasks.popleft()
+                return
+            except KeyboardInterrupt:  # it may come just as `get` returns; the task that waits is not lost with it
+                stop.set()
+
+    def close(self) -> None:
+        super().close()
+        self._server.close()
+        _current.pop(id(self), None)
+        self._closed = True
+        self._news.put(None)
+
+    def _launch_fork(self, theirs: socket.socket, ours: socket.socket) -> int:
+        """Has the server forked by the thread in `serve`, as only there is the program sure to do nothing else."""
+        answer: queue.SimpleQueue[int | BaseException] = queue.SimpleQueue()
+
+        _current[id(self)] = (self._train, self._direction)
+
+        begun = False
+
+        def task() -> None:
+            nonlocal begun
+            if begun:  # a KeyboardInterrupt came before it was forgotten
+                return
+            begun = True
+            try:
+                answer.put(_fork_server(theirs, ours))
+            except BaseException as error:
+                answer.put(error)
+
+        self._tasks.append(task)
+        self._news.put(None)
+        pid = answer.get()
+        if isinstance(pid, BaseException):
+            raise pid
+        return pid
+
+
+# The function of each backend of this program that forks, for its forks: a closure cannot be sent to them.
+_current: dict[int, tuple[Train, Direction]] = {}
+
+
+def _fork_server(theirs: socket.socket, ours: socket.socket) -> int:
+    """Forks the server of trials from this program. Returns its process id."""
+    sweep = os.getpid()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # it is closed, or its reader is gone
+            stream.flush()
+    # An interrupt in the fork, before it ignores them, would run on in a copy of the user's program.
+    signal.pthread_sigmask(signal.SIG_BLOCK, server.IGNORED)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # that there are threads: those of the sweep wait
+            pid = os.fork()
+        if pid == 0:
+            _serve_in_fork(theirs, ours, sweep)
+        return pid
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, server.IGNORED)
+
+
+def _serve_in_fork(theirs: socket.socket, ours: socket.socket, sweep: int) -> None:
+    try:
+        server.ignore_signals()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, server.IGNORED)
+        ours.close()
+        os.setsid()
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        server.serve(theirs, sweep)
+    finally:
+        os._exit(1)
+
+
+class _Forked:
+    """The work of a trial whose process has the function in its memory."""
+
+    def __init__(self, key: int, job: Job) -> None:
+        self._key, self._job = key, job
+
+    def __call__(self, output: int) -> int:
+        if "torch" in sys.modules:  # a fork has no OpenMP threads: a computation with several threads hangs in it
+            sys.modules["torch"].set_num_threads(1)
+        return _run_in_process(*_current[self._key], self._job, output)
+
+
+class _Spawned:
+    """The work of a trial whose process begins anew."""
+
+    def __init__(self, preparation: dict[str, Any], function: bytes, job: Job) -> None:
+        self._preparation, self._function, self._job = preparation, function, job
+
+    def __call__(self, output: int) -> int:
+        try:
+            spawn.prepare(self._preparation)  # imports the program's main module under another name
+            train, direction = pickle.loads(self._function)
+        except Exception as error:  # no trial can run, and this one says nothing about its params
+            _sender(output)(_unloadable(self._job, error))
+            return 0
+        if "torch" in sys.modules and self._job.resources.cores:
+            sys.modules["torch"].set_num_threads(len(self._job.resources.cores))
+        return _run_in_process(train, direction, self._job, output)
+
+
+def _run_in_process(train: Train, direction: Direction, job: Job, output: int) -> int:
+    """Calls the function for one trial and sends the sweep what it reports, and how it ends."""
+    add = _sender(output)
+    report = Report(job, direction, add)
+    add(None)  # it begins: what came before, such as imports, costs nothing
+    signal.signal(signal.SIGTERM, lambda *_: report.end(TrialEnd.INTERRUPTED, TrialEnd.INTERRUPTED.text))
+    # It goes on after a SIGSTOP. Python calls this before the function's next line.
+    signal.signal(signal.SIGCONT, lambda *_: report.note_stop())
+    # It is for this process alone: the function may end its own forks by that signal.
+    os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
+    ended = run_trial(train, direction, job, report)
+    error = ended.finished.error
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # an exception of the user's that cannot be sent: its text can
+        sendable = RuntimeError(f"{type(error).__name__}: {error}")
+        ended = dataclasses.replace(ended, finished=dataclasses.replace(ended.finished, error=sendable))
+    add(ended)
+    return 0
+
+
+def _sender(output: int) -> Callable[[TrialProgress | Ended | None], None]:
+    """Returns what sends the sweep an event, or that the function is called now (None)."""
+    os.set_inheritable(output, False)
+    turn = threading.RLock()  # a pipe mixes long messages of threads that report at once
+
+    def add(event: TrialProgress | Ended | None) -> None:
+        data = pickle.dumps((time.monotonic(), event))
+        data = server.NUMBER.pack(len(data)) + data
+        with turn:
+            while data:
+                data = data[os.write(output, data) :]
+
+    return add
+
+
+def _unloadable(job: Job, error: Exception) -> Ended:
+    """Returns the end of a trial whose function cannot be loaded in a process that begins anew."""
+    reason = " ".join(f"the function cannot be loaded in a new process ({type(error).__name__}: {error})".split())
+    advice = 'put it at the top level of a module, and the sweep below if __name__ == "__main__"'
+    outcome = Outcome(end=TrialEnd.MISTAKE, reason=reason, cost_seconds=0.0)
+    return Ended(finished=Finished(trial=job.trial, outcome=outcome, error=UsageError(f"{reason}: {advice}")))
+
+
+class FunctionRecord(Record):
+    """What a trial's process has sent so far. Time in which it was stopped does not count towards a wall-clock cost."""
+
+    trains_to_the_end = True
+
+    def __init__(self, backend: FunctionProcesses, job: Job) -> None:
+        super().__init__(job)
+        self._backend = backend
+        self._began: float | None = None  # when the function was called
+        self._buffer = b""
+        self._finished: Finished | None = None
+        self._interrupted = self._reports_costs = False
+        self._last_seconds = 0.0  # the last cost that is known
+        self._told_at = 0.0  # since when
+        self._ended_at = 0.0  # when the function had ended, by its own word
+
+    def take(self, data: bytes, pipe: str) -> None:
+        self._buffer += data
+        head = server.NUMBER.size
+        while len(self._buffer) >= head:
+            size = server.NUMBER.unpack(self._buffer[:head])[0]
+            if len(self._buffer) < head + size:
+                break
+            told_at, event = pickle.loads(self._buffer[head : head + size])
+            self._buffer = self._buffer[head + size :]
+            if event is None:
+                self._began = told_at
+            elif isinstance(event, Ended):
+                self._ended_at, self._interrupted = told_at, event.interrupted
+                self._finished = self._without_pauses(event.finished)
+                self._backend.ended(event)
+            else:
+                self._take_progress(event, told_at)
+
+    def _take_progress(self, event: TrialProgress, told_at: float) -> None:
+        self._reports_costs |= event.cost_seconds is None
+        self._backend.costs_are_reported |= self._reports_costs
+        paused = self._paused_seconds(told_at)
+        for point in event.measurements:
+            seconds = point.elapsed_seconds - paused
+            self._last_seconds, self._told_at = seconds, told_at
+            self.add(dataclasses.replace(point, elapsed_seconds=seconds) if paused else point)
+        if event.cost_seconds is not None and not event.measurements:  # of a point that its curve leaves out
+            self._last_seconds = self.told_seconds = event.cost_seconds - paused
+            self._told_at = told_at
+
+    def _paused_seconds(self, until: float) -> float:
+        """Returns for how long it was stopped, if its cost is the wall clock."""
+        if self._began is None or self._reports_costs:
+            return 0.0
+        return self.process.paused_seconds(self._began, until)
+
+    def _without_pauses(self, finished: Finished) -> Finished:
+        paused, outcome = self._paused_seconds(self._ended_at), finished.outcome
+        if not paused:
+            return finished
+        cost = max(0.0, outcome.cost_seconds - paused)
+        metrics = {**outcome.metrics, **({CONTINUABLE_SECONDS: cost} if CONTINUABLE_SECONDS in outcome.metrics else {})}
+        return dataclasses.replace(finished, outcome=dataclasses.replace(outcome, cost_seconds=cost, metrics=metrics))
+
+    def wall_cost(self, now: float) -> float | None:
+        """Returns the seconds since the function was called; None where it, or an earlier one, reports its own."""
+        if self._backend.costs_are_reported or self._began is None:
+            return None
+        return now - self._began - self._paused_seconds(now)
+
+    def outcome(self) -> Outcome:
+        """Returns what the function has made of the trial, unless the sweep has ended it, or its process has died."""
+        if self._finished is not None:
+            own = self._finished.outcome
+            if self._is_undone():
+                return self._ended(own.cost_seconds, own.steps)
+            if own.end is not TrialEnd.INTERRUPTED or self._interrupted or self._finished.error is not None:
+                return own
+            cost, steps = own.cost_seconds, own.steps
+        else:
+            ended_at = self.process.ended_at
+            cost = 0.0 if self._began is None else ended_at - self._began - self._paused_seconds(ended_at)
+            if self.last is not None:
+                if self._reports_costs:  # since then, the clock is what is left to go by
+                    paused = self.process.paused_seconds(self._told_at, ended_at)
+                    cost = self._last_seconds + max(ended_at - self._told_at - paused, 0.0)
+                cost = max(cost, self._last_seconds)
+            steps = 0 if self.last is None else self.last.steps
+        return self._ended(cost, steps)
+
+    def _is_undone(self) -> bool:
+        """Whether the sweep's own signal may be why the function failed.
+
+        A program that the function runs was told to end, too. The function then raises, or has no score or a wrong one.
+        """
+        ends = (TrialEnd.USER_ERROR, TrialEnd.MISTAKE, TrialEnd.DIVERGED)
+        if self._finished is None or self._finished.outcome.end not in ends:
+            return False
+        return self._ended_at >= self.process.requested_at
+
+    def _ended(self, cost_seconds: float, steps: int) -> Outcome:
+        """Returns the outcome of a trial that has not ended by itself."""
+        end, reason = self.process.requested_end or self._end_from_outside()
+        score = self.last_score if end.state is TrialState.PRUNED else None
+        return Outcome(end=end, reason=reason, score=score, cost_seconds=cost_seconds, steps=steps)
+
+    def _end_from_outside(self) -> tuple[TrialEnd, str]:
+        """Returns how a process ended that the sweep has not ended, and that has sent no end of its own."""
+        preempted = self.process.preempted(interrupted=self._finished is not None)
+        if preempted is not None:
+            return TrialEnd.INTERRUPTED, preempted
+        code = self.process.exit_code
+        assert code is not None
+        return TrialEnd.CRASHED, killed_by(code) or f"its process exited with code {code} before the function ended"
+
+    def error(self) -> BaseException | None:
+        return None if self._finished is None or self._is_undone() else self._finished.error
+
+    def artifacts(self, outcome: Outcome) -> tuple[Artifact, ...]:
+        return () if self._finished is None else self._finished.artifacts
+
+
+def _refuse_cuda() -> None:
+    """Raises `UsageError` where a fork could not use CUDA, because this process has begun to."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        raise UsageError(
+            "CUDA is in use in this program already, and forks of it cannot use it: touch CUDA only in the function,"
+            ' or use start_method="spawn"'
+        )
+
+
+def _check_picklable(train: Train) -> None:
+    """Raises `UsageError` for a function that another process cannot find by its name."""
+    if getattr(train, "__module__", "") == "__main__" and not hasattr(sys.modules["__main__"], "__file__"):
+        raise UsageError(
+            "with several workers that begin anew, the function must be in a module of its own: they cannot read it"
+            " from a notebook or an interactive session"
+        )
+    try:
+        pickle.dumps(train)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise UsageError(
+            f"with several workers that begin anew, the function must be at the top level of a module: {error}"
+        ) from error

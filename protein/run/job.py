@@ -1,7 +1,14 @@
-"""What one trial of a sweep is run with: its seeds, its whole run config, its share of the machine."""
+"""What one trial of a sweep is run with: its seeds, its whole run config, and its folder.
 
+Nothing is written through a symbolic link in the folder of a trial: it may lead anywhere.
+"""
+
+import contextlib
 import copy
+import errno
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -65,3 +72,28 @@ def total_steps(config: Mapping[str, Any]) -> int | None:
     section, key = kind_of(config).total_steps.split(".")
     steps: int | None = config.get(section, {}).get(key)
     return steps
+
+
+def prepare_folder(directory: Path) -> None:
+    """Makes the folder of a trial, where there is none yet.
+
+    Raises:
+        OSError: it cannot be made, or it is a symbolic link. The sweep's own folder above it may be one.
+    """
+    refuse_link(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+
+
+def refuse_link(directory: Path) -> None:
+    """Raises `OSError` where the folder of a trial is a symbolic link."""
+    if directory.is_symlink():
+        raise OSError(errno.ELOOP, f"it is a symbolic link to {directory.readlink()}, which nothing is written through")
+
+
+def write_file(path: Path, text: str) -> None:
+    """Writes a file anew. A symbolic link of this name is replaced, and not what it leads to."""
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+    with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(text)

@@ -28,7 +28,7 @@ from protein.errors import TrialFailed, UsageError
 from protein.ports import Backend, Finished, Job, TrialProgress
 from protein.run import devices, speed
 from protein.run.copies import Copier, Copies
-from protein.run.events import joined
+from protein.run.process import joined
 from protein.types import Artifact, Machine, Resources, Trial, TrialEnd
 from protein.urls import without_password
 

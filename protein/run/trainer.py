@@ -1,7 +1,7 @@
 """Runs each trial of our trainer as a process of its own on this machine.
 
-Trials are forked from a server process that has imported the trainer once (`serving.py`), so no trial waits for torch.
-What they may do, and what ends them, is in `processes.py`. What a trial writes to stderr is in its log.
+Trials are forked from a server that has imported the trainer once, so no trial waits for torch. What they may do, and
+what ends them, is in `protein.run.process`. What a trial writes to stderr is in its log.
 """
 
 import contextlib
@@ -10,10 +10,11 @@ import time
 from pathlib import Path
 
 from protein.ports import Job
-from protein.run import bounded_log, child, devices, folders, reports, usage
-from protein.run.processes import SILENCE_SECONDS, ProcessBackend, TrialOfProcess
+from protein.run import devices, reports, server, usage
+from protein.run.job import prepare_folder, write_file
+from protein.run.process import SILENCE_SECONDS, ProcessBackend, Record, shared_server
+from protein.run.server import MAX_LOG_BYTES
 from protein.run.speed import limits_here
-from protein.run.trial_server import shared
 from protein.trainer.events import killed_by, parse_line
 from protein.trainer.language.config import SAMPLE_FILE
 from protein.types import (
@@ -21,7 +22,6 @@ from protein.types import (
     CONTINUABLE_SECONDS,
     MAX_SCORE,
     Artifact,
-    Measurement,
     Outcome,
     TrialEnd,
     TrialState,
@@ -69,19 +69,17 @@ class LocalBackend(ProcessBackend):
             silence_seconds: a trial that prints nothing for so long is killed.
             gpu_memory: see `ProcessBackend`.
         """
-        super().__init__(shared((child.__name__, *preload)), silence_seconds=silence_seconds, gpu_memory=gpu_memory)
+        modules = (server.__name__, "multiprocessing.popen_fork", *preload)
+        super().__init__(shared_server(modules), silence_seconds=silence_seconds, gpu_memory=gpu_memory)
         self._entry = entry
-
-    def num_slots(self) -> int | None:
-        return None
 
     def start(self, job: Job) -> None:
         job = limits_here(job, job.speed or 1.0)
-        folders.prepare(job.directory)
+        prepare_folder(job.directory)
         config_file, log_file = job.directory / CONFIG_FILE, job.directory / LOG_FILE
-        folders.write_file(config_file, json.dumps(job.config, indent=1))
+        write_file(config_file, json.dumps(job.config, indent=1))
         if job.resumes is None or not log_file.is_file() or log_file.is_symlink():
-            folders.write_file(log_file, "")
+            write_file(log_file, "")
         arguments = ["--config", str(config_file), "--directory", str(job.directory)]
         if job.resumes is not None:
             arguments += ["--resume", str(job.resumes)]
@@ -91,25 +89,20 @@ class LocalBackend(ProcessBackend):
             arguments += ["--nproc", str(len(job.resources.gpus))]
         if job.speed not in (None, 1.0):
             arguments += ["--speed", repr(job.speed)]
-        work = child.Command(entry=self._entry, arguments=arguments)
-        self.start_process(job, TrainerRecord(job), work, log=log_file)
+        self.start_process(TrainerRecord(job), server.EntryPoint(self._entry, arguments), log=log_file)
 
 
-class TrainerRecord:
-    """What a trial of the trainer has printed so far. See `protein.run.processes.Record`."""
+class TrainerRecord(Record):
+    """What a trial of the trainer has printed so far. It reports its own seconds of training."""
 
     def __init__(self, job: Job) -> None:
-        self._job = job
-        self.last: Measurement | None = None
-        self.last_score: float | None = None
-        self.told_seconds: float | None = None
+        super().__init__(job)
         self._started: float | None = None  # when its `start` message came, after imports and building: training begins
         self._final: reports.Message | None = None  # its `result`, `failed` or `interrupted` message
         self._buffer = b""
         self._garbage: list[bytes] = []  # lines that are no messages, for the log
-        self._fresh: list[Measurement] = []
 
-    def take(self, data: bytes) -> None:
+    def take(self, data: bytes, pipe: str) -> None:
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         for line in lines:
             self._take_line(line)
@@ -127,36 +120,27 @@ class TrainerRecord:
         elif message["event"] == "measurement":
             point = reports.measurement_in(message)
             if point is not None and (self.last is None or point.elapsed_seconds >= self.last.elapsed_seconds):
-                self.last = point
-                self.last_score = self.last_score if point.score is None else point.score
-                self._fresh.append(point)
+                self.add(point)
         elif message["event"] in ("result", "failed", "interrupted"):
             self._final = message
 
     def _log_garbage(self) -> None:
         lines, self._garbage = self._garbage, []
-        with contextlib.suppress(OSError), (self._job.directory / LOG_FILE).open("ab") as log:
-            if log.tell() < bounded_log.MAX_BYTES:
+        with contextlib.suppress(OSError), (self.job.directory / LOG_FILE).open("ab") as log:
+            if log.tell() < MAX_LOG_BYTES:
                 log.write(b"\n".join([*lines, b""]))
 
-    def take_measurements(self) -> tuple[Measurement, ...]:
-        points, self._fresh = tuple(self._fresh), []
-        return points
-
-    def wall_cost(self, now: float) -> None:
-        """Returns None: the trainer reports its own seconds of training."""
-
-    def outcome(self, trial: TrialOfProcess) -> Outcome:
+    def outcome(self) -> Outcome:
         """Returns how the process ended. Only a finite score and exit code 0 make it COMPLETE."""
         final = self._final or {}
         timings = reports.numbers_in(final.get("timings"))
         if self._started is not None:  # measured from outside, so with the start of the process and the imports
-            timings["startup"] = self._started - trial.spawned
-        end, reason, score = self._end(trial)
+            timings["startup"] = self._started - self.process.began
+        end, reason, score = self._end()
         return Outcome(
             end=end,
             score=score,
-            cost_seconds=self._cost_seconds(trial.ended_at),
+            cost_seconds=self._cost_seconds(self.process.ended_at),
             steps=reports.steps_in(final) or (self.last.steps if self.last else 0),
             reason=reason,
             timings=timings,
@@ -175,36 +159,38 @@ class TrainerRecord:
         own = reports.seconds_in(self._final or {})
         if own is not None:
             return own
-        reported = self.last.elapsed_seconds if self.last else self._job.spent_seconds
+        reported = self.last.elapsed_seconds if self.last else self.job.spent_seconds
         if self._started is None:
             return reported
-        own_seconds = ended_at - self._started
-        return max(reported, self._job.spent_seconds + (self._job.speed or 1.0) * own_seconds)
+        own_seconds = ended_at - self._started - self.process.paused_seconds(self._started, ended_at)
+        return max(reported, self.job.spent_seconds + (self.job.speed or 1.0) * own_seconds)
 
-    def _end(self, trial: TrialOfProcess) -> tuple[TrialEnd, str, float | None]:
+    def _end(self) -> tuple[TrialEnd, str, float | None]:
         """Returns how the process ended, why in words, and the score that counts."""
         final = self._final or {}
         event, score = final.get("event"), reports.score_in(final)
         # A result that arrives while the trial is being stopped counts, so that no finished trial is lost. So does one
         # whose process cannot say any more that it ended well, because the server of trials has died.
-        if event == "result" and (trial.process.exit_code == 0 or trial.process.is_lost) and score is not None:
-            end = self._job.at_limit if final.get("stopped") == "max_seconds" else TrialEnd.COMPLETE
+        if event == "result" and (self.process.exit_code == 0 or self.process.is_lost) and score is not None:
+            end = self.job.at_limit if final.get("stopped") == "max_seconds" else TrialEnd.COMPLETE
             return end, end.text, score
-        if trial.requested_end is None:
+        if self.process.requested_end is None:
             preempted = (
-                trial.preempted(interrupted=event == "interrupted") if event not in ("result", "failed") else None
+                self.process.preempted(interrupted=event == "interrupted")
+                if event not in ("result", "failed")
+                else None
             )
             if preempted is not None:
                 return TrialEnd.INTERRUPTED, preempted, None
-            return *self._failure(trial), None
-        end, reason = trial.requested_end
+            return *self._failure(), None
+        end, reason = self.process.requested_end
         if end.state is TrialState.PRUNED:
-            return (*self._failure(trial), None) if event == "failed" else (end, reason, self.last_score)
+            return (*self._failure(), None) if event == "failed" else (end, reason, self.last_score)
         return end, reason, None
 
-    def _failure(self, trial: TrialOfProcess) -> tuple[TrialEnd, str]:
+    def _failure(self) -> tuple[TrialEnd, str]:
         """Returns how a process that the sweep did not end has failed, and why in words."""
-        final, code = self._final or {}, trial.process.exit_code
+        final, code = self._final or {}, self.process.exit_code
         if final.get("event") == "failed":
             kind, message = str(final.get("reason") or "for no stated reason"), str(final.get("message") or "")
             end = _ENDS.get(kind, TrialEnd.USER_ERROR if self._runs_users_code() else TrialEnd.FAILED)
@@ -218,29 +204,26 @@ class TrainerRecord:
 
     def _runs_users_code(self) -> bool:
         """Whether the environment is not one of ours, as in "python:my_env:make"."""
-        return ":" in self._job.config.get("env", {}).get("name", "")
+        return ":" in self.job.config.get("env", {}).get("name", "")
 
     def _end_of_log(self) -> str:
         """Returns the last line of the trial's log, to end a message with."""
         try:
-            text = (self._job.directory / LOG_FILE).read_text(errors="replace").strip()
+            text = (self.job.directory / LOG_FILE).read_text(errors="replace").strip()
         except OSError:
             return ""
         return f": {text.splitlines()[-1][:200]}" if text else ""
 
-    def artifacts(self) -> tuple[Artifact, ...]:
+    def artifacts(self, outcome: Outcome) -> tuple[Artifact, ...]:
         """Returns the files of the trial that exist."""
         found = [
-            Artifact(kind="config", path=str(self._job.directory / CONFIG_FILE)),
-            Artifact(kind="log", path=str(self._job.directory / LOG_FILE)),
+            Artifact(kind="config", path=str(self.job.directory / CONFIG_FILE)),
+            Artifact(kind="log", path=str(self.job.directory / LOG_FILE)),
         ]
         for kind, key in (("checkpoint", "checkpoint"), (CONTINUABLE, "continuable")):
             path = (self._final or {}).get(key)
             if isinstance(path, str) and Path(path).is_file():
                 found.append(Artifact(kind=kind, path=str(Path(path).resolve())))
-        if (self._job.directory / SAMPLE_FILE).is_file():
-            found.append(Artifact(kind="sample", path=str(self._job.directory / SAMPLE_FILE)))
+        if (self.job.directory / SAMPLE_FILE).is_file():
+            found.append(Artifact(kind="sample", path=str(self.job.directory / SAMPLE_FILE)))
         return tuple(found)
-
-    def error(self, trial: TrialOfProcess) -> None:
-        """A trial of the trainer ends no sweep."""

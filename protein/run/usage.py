@@ -11,7 +11,9 @@ What they use while they train is kept in `Result.timings`, in the machine's own
 `others / wall` is the mean number of cores that other programs kept busy. `waited` is what they cost the trial.
 
 Processes that have ended cannot be looked at. So a backend marks the start of training and each point of the learning
-curve, and the last mark counts. What children have used that ended in the meantime counts once they were waited for.
+curve, and the last mark counts. A function and a command train until their process ends: it is looked at every second,
+and the system tells its CPU time at the end. What children have used that ended in the meantime counts once they were
+waited for.
 
 What slows the machine down (other programs, quotas, heat, lack of memory) is read from /proc and /sys in milliseconds.
 Where a file is missing, nothing is said.
@@ -54,18 +56,22 @@ _Mark = tuple[float, float, float, float | None]
 
 
 class Meter:
-    """Watches one trial's process and all its descendants.
+    """Watches one trial's process and all its descendants."""
 
-    Args:
-        pid: of the trial's process.
-    """
+    def __init__(self, pid: int, began: float | None = None) -> None:
+        """Makes no mark, or the first one at the start of the process.
 
-    def __init__(self, pid: int) -> None:
+        Args:
+            pid: of the trial's process.
+            began: when it was started, just now, if training begins with it; None: training begins later.
+        """
         self._pid = pid
-        self._first: _Mark | None = None
-        self._last: _Mark | None = None
+        self._first: _Mark | None = None if began is None else (began, 0.0, throttled_seconds(), busy_seconds())
+        self._last = self._first
         self._waited_before: dict[Thread, float] = {}
         self._waited: dict[Thread, float] = {}
+        self.missed = False  # whether the process had ended before the last mark could be made
+        self._tells_waits = began is not None and bool(thread_waits(os.getpid()))
 
     @property
     def marked(self) -> bool:
@@ -78,19 +84,34 @@ class Meter:
         if self._last is not None and now - self._last[0] < MIN_SECONDS_BETWEEN:
             return
         cpu, waited, seen = 0.0, {}, False
-        with contextlib.suppress(psutil.Error):
-            process = psutil.Process(self._pid)
-            for member in (process, *process.children(recursive=True)):
-                with contextlib.suppress(psutil.Error):
-                    cpu += sum(member.cpu_times()[:4])  # user, system, and those of children that were waited for
-                    waited.update(thread_waits(member.pid))
-                    seen = True
-        if not seen:
-            return  # it has ended
+        for member in family(self._pid):
+            with contextlib.suppress(psutil.Error):
+                cpu += sum(member.cpu_times()[:4])  # user, system, and those of children that were waited for
+                waited.update(thread_waits(member.pid))
+                seen = True
+        self.missed = not seen
+        if self.missed:
+            return
         mark = now, cpu, throttled_seconds(), busy_seconds()
         if self._first is None:
             self._first, self._waited_before = mark, waited
         self._last, self._waited = mark, {**self._waited, **waited}
+
+    def end(self, ended_at: float, cpu_seconds: float) -> None:
+        """Makes the last mark at the end of the process, which the system has told of.
+
+        Args:
+            ended_at: when that was.
+            cpu_seconds: of the process, and of its children that were waited for.
+        """
+        if self._last is None or ended_at <= self._last[0]:
+            return
+        before, cpu, throttled, busy = self._last
+        share = (ended_at - before) / max(time.monotonic() - before, ended_at - before)  # it may be long ago
+        throttled += share * (throttled_seconds() - throttled)
+        if busy is not None and (busy_now := busy_seconds()) is not None:
+            busy += share * (busy_now - busy)
+        self._last = ended_at, max(cpu, cpu_seconds), throttled, busy
 
     def timings(self) -> dict[str, float]:
         """Returns what was used from the first mark to the last one: see the head of this file. Empty without marks."""
@@ -99,7 +120,7 @@ class Meter:
         (began, cpu_before, throttled_before, busy_before), (ended, cpu, throttled, busy) = self._first, self._last
         used = max(cpu - cpu_before, 0.0)
         found = {WALL: ended - began, CPU: used}
-        if self._waited:
+        if self._waited or self._tells_waits:
             waited = waited_for_others(self._waited_before, self._waited, throttled - throttled_before)
             found[WAITED] = min(waited, ended - began)
         if busy is not None and busy_before is not None:

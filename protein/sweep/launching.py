@@ -8,9 +8,8 @@ from pathlib import Path
 from protein.engine.pareto import MIN_COST_SECONDS
 from protein.errors import UsageError
 from protein.ports import Backend, Finished, Job
-from protein.run import folders
 from protein.run.devices import Slots
-from protein.run.job import max_trial_seconds, runs_trainer, total_steps, trial_config
+from protein.run.job import max_trial_seconds, refuse_link, runs_trainer, total_steps, trial_config
 from protein.sweep import provenance, resuming
 from protein.sweep.limits import OVERSHOOT, Limits
 from protein.sweep.trials import SweepTrials
@@ -149,7 +148,7 @@ class Launcher:
             speed=self._speed,
         )
         try:
-            folders.refuse_link(directory)
+            refuse_link(directory)
             if place is None:
                 resuming.clear(directory)
             self._backend.start(job)

@@ -39,7 +39,12 @@ def main(behaviour: str) -> int:
             sys.exit(0)
 
         signal.signal(signal.SIGTERM, end)
+    if behaviour == "silent":  # its cost is the wall clock
+        say(steps=1, score=1.0)
+        time.sleep(600)
     say(steps=1, score=1.0, cost_seconds=0.1, metrics={"loss": 0.5})
+    while behaviour == "works" and time.process_time() < 0.5:
+        pass
     if behaviour == "polite":
         say(steps=2, score=None, cost_seconds=0.25)
     if behaviour in ("hang", "stubborn", "polite"):

@@ -166,11 +166,14 @@ def main(command_line: list[str]) -> int:
         say("measurement", steps=1, elapsed_seconds=1e300, score=1.0, metrics={})
         time.sleep(600)
     measure(1)
+    began = time.process_time()
     if behaviour == "polite":
         measure(2, None)
         time.sleep(600 if train.get("score", 0.0) < 0.5 else 0.0)
-    if behaviour in ("hang", "stubborn"):
+    if behaviour in ("hang", "stubborn", "silent"):
         time.sleep(600)
+    while behaviour == "works" and time.process_time() - began < 0.5:
+        pass
     if behaviour == "crash":
         os.kill(os.getpid(), signal.SIGSEGV)
     if behaviour == "exit":

@@ -16,8 +16,8 @@ from ray_clusters import RayCluster
 from protein.ports import Backend
 from protein.run.command import CommandBackend
 from protein.run.fleet import Fleet
-from protein.run.function import FunctionBackend
-from protein.run.function_processes import FunctionProcesses
+from protein.run.function import FunctionBackend, FunctionProcesses
+from protein.run.process import ProcessBackend
 from protein.run.ray import Needs, RayTransport
 from protein.run.trainer import LocalBackend
 from protein.types import Direction
@@ -119,6 +119,13 @@ def spawned() -> Iterator[FunctionProcesses]:
 def process_here(request: pytest.FixtureRequest) -> Backend:
     """A backend whose trials are processes of this machine, whose patience a test can patch."""
     backend: Backend = request.getfixturevalue(request.param)
+    return backend
+
+
+@pytest.fixture(params=["local", "forked", "spawned", "command"])
+def watched(request: pytest.FixtureRequest) -> ProcessBackend:
+    """A backend of each kind of trial that is a process of this machine: the trainer, a function and a command."""
+    backend: ProcessBackend = request.getfixturevalue(request.param)
     return backend
 
 

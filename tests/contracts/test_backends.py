@@ -6,6 +6,7 @@ A function of the user's cannot be killed: what only a process promises is asked
 import contextlib
 import dataclasses
 import os
+import re
 import signal
 import threading
 import time
@@ -18,11 +19,9 @@ from backend_trials import TRIAL, behave, job, run, wait
 from patience import PATIENCE_SECONDS, left_behind, wait_until
 
 from protein.ports import Backend, Finished, Job, TrialProgress
-from protein.run.command import CommandBackend
 from protein.run.fleet import Fleet
-from protein.run.function import FunctionBackend, Report, run_trial
-from protein.run.function_processes import FunctionProcesses
-from protein.run.processes import ProcessBackend
+from protein.run.function import FunctionBackend, FunctionProcesses, Report, run_trial
+from protein.run.process import ProcessBackend
 from protein.run.trainer import LocalBackend
 from protein.types import CONTINUABLE, CONTINUABLE_SECONDS, Direction, TrialEnd, TrialState
 
@@ -204,6 +203,61 @@ def test_silence_is_a_hang(tmp_path: Path) -> None:
     assert "without a sign of life" in finished[0].outcome.reason
 
 
+def start_and_pause(backend: ProcessBackend, one: Job) -> int:
+    """Starts a trial, and stops its process (SIGSTOP) once it has reported. Returns the process id."""
+    backend.start(one)
+    wait_until(lambda: any(event.measurements for event in backend.poll(0.1)), "a report")  # type: ignore[union-attr]
+    [trial] = backend._running.values()
+    os.kill(trial.pid, signal.SIGSTOP)
+    wait_until(lambda: not backend.poll(0.0) and trial._is_stopped, "word of the stop")
+    return trial.pid
+
+
+def test_time_in_which_a_trial_is_stopped_is_neither_silence_nor_cost(
+    watched: ProcessBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched._silence_seconds = 600.0
+    start_and_pause(watched, job(tmp_path, behaviour="silent", max_seconds=400.0))
+    [trial] = watched._running.values()
+    now, passed = time.monotonic, 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now() + passed)
+    while passed < 590.0:  # it is looked at every ten seconds
+        passed += 10.0
+        assert not watched.poll(0.0), "no cost is told"
+        assert trial.requested_end is None
+    while trial.requested_end is None:
+        passed += 10.0
+        watched.poll(0.0)
+    outcome = wait(watched, 1)[1][0].outcome
+    assert outcome.end is TrialEnd.INTERRUPTED, "not hung: that would teach the engine"
+    assert re.fullmatch(r"preempted: it was stopped \(SIGSTOP\) for 6\d\d s", outcome.reason)
+    assert outcome.cost_seconds < 590.0
+
+
+def test_a_trial_that_was_stopped_for_a_while_costs_less_than_the_clock_says(
+    watched: ProcessBackend, tmp_path: Path
+) -> None:
+    began = time.monotonic()
+    pid = start_and_pause(watched, job(tmp_path, behaviour="silent"))
+    stopped = time.monotonic()
+    time.sleep(1.5)
+    paused = time.monotonic() - stopped
+    os.kill(pid, signal.SIGCONT)
+    os.kill(pid, signal.SIGKILL)
+    outcome = wait(watched, 1)[1][0].outcome
+    assert outcome.end is TrialEnd.CRASHED
+    assert 0.0 < outcome.cost_seconds <= time.monotonic() - began - paused
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="only Linux counts all of it")
+def test_what_a_trial_uses_of_the_machine_is_measured(watched: ProcessBackend, tmp_path: Path) -> None:
+    _, finished = run(watched, job(tmp_path, behaviour="works"))
+    timings = finished[0].outcome.timings
+    assert {"wall", "cpu", "waited", "others"} <= set(timings)
+    assert 0.2 < timings["cpu"] <= 1.2 * timings["wall"]
+    assert 0.0 <= timings["waited"] <= timings["wall"] and timings["others"] >= 0.0
+
+
 def test_memory_over_the_limit_ends_the_trial(process: Backend, tmp_path: Path) -> None:
     _, finished = run(process, job(tmp_path, behaviour="memory", max_memory_bytes=200 * 2**20))
     assert finished[0].outcome.end is TrialEnd.OUT_OF_MEMORY
@@ -255,8 +309,7 @@ def test_a_process_that_dies_costs_the_time_since_its_report_however_late_the_sw
 
 
 def patch_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("processes", "command"):
-        monkeypatch.setattr(f"protein.run.{module}.GRACE_SECONDS", 0.5)
+    monkeypatch.setattr("protein.run.process.GRACE_SECONDS", 0.5)
 
 
 def start_and_stop_early(backend: Backend, one: Job) -> Finished:
@@ -317,11 +370,8 @@ def test_a_trial_that_ended_before_it_was_stopped_early_keeps_its_end(
 ) -> None:
     one = job(tmp_path, behaviour=behaviour)
     backend.start(one)
-    if isinstance(backend, CommandBackend):
-        next(iter(backend._running.values())).wait()
-    elif isinstance(backend, ProcessBackend):
-        with contextlib.suppress(psutil.NoSuchProcess):  # it may have ended already
-            psutil.Process(next(iter(backend._running.values())).pid).wait(PATIENCE_SECONDS)
+    if isinstance(backend, ProcessBackend):
+        next(iter(backend._running.values())).wait(PATIENCE_SECONDS)
     elif isinstance(backend, Fleet):
 
         def finished_there() -> bool:

@@ -22,7 +22,13 @@ TRIAL = "trial:main"
 def behave(params: dict[str, Any], report: Report) -> float:
     """What the trial's process of tests/assets/trial.py does, as a function."""
     behaviour = params.get("behaviour", "good")
+    if behaviour == "silent":  # its cost is the wall clock
+        report(1, 1.0)
+        time.sleep(600)
     report(1, 1.0, cost_seconds=0.1, loss=0.5)
+    began = time.process_time()
+    while behaviour == "works" and time.process_time() - began < 0.5:
+        pass
     while behaviour in ("hang", "polite"):
         report(2, None, cost_seconds=0.25)
         time.sleep(0.01)

@@ -23,7 +23,7 @@ from patience import PATIENCE_SECONDS, wait_until
 
 from protein import Float, Integer, Report, Space, Sweep, SweepResult, storage
 from protein.errors import UsageError
-from protein.run import function_processes
+from protein.run import function
 from protein.types import TrialEnd, TrialState
 
 SPACE = Space([Float("lr", 1e-4, 1.0, scale="log"), Integer("epochs", 1, 20, scale="log")], cost_parameter="epochs")
@@ -239,7 +239,7 @@ def test_a_program_that_is_ended_with_its_trial_is_no_mistake(tmp_path: Path) ->
 def test_a_function_that_reports_its_cost_ends_itself_at_the_cap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("protein.run.processes.GRACE_SECONDS", 0.3)
+    monkeypatch.setattr("protein.run.process.GRACE_SECONDS", 0.3)
 
     def cleans_up(params: dict[str, Any], report: Report) -> float:
         try:
@@ -332,7 +332,7 @@ def test_an_interrupt_that_comes_with_the_first_trials_hangs_nothing(
                 raise KeyboardInterrupt
             return found
 
-    monkeypatch.setattr(function_processes, "queue", types.SimpleNamespace(SimpleQueue=Interrupted))
+    monkeypatch.setattr(function, "queue", types.SimpleNamespace(SimpleQueue=Interrupted))
     assert run(tmp_path).interrupted
 
 

@@ -5,7 +5,6 @@ How their scores are read is in `test_command_scores.py`.
 
 import dataclasses
 import json
-import math
 import os
 import re
 import shlex
@@ -18,7 +17,6 @@ import pytest
 from command_jobs import PYTHON, command_backend, command_notes, job, outcome, python, run, wait  # noqa: F401 (fixtures)
 
 from protein.ports import Finished, Job
-from protein.run import command
 from protein.run.command import CommandBackend
 from protein.types import CONTINUABLE, CONTINUABLE_SECONDS, Direction, Resources, TrialEnd
 
@@ -297,7 +295,6 @@ def test_the_config_of_a_trial_holds_its_words(backend: CommandBackend, tmp_path
     run(backend, job(tmp_path, "/bin/echo {a}", params={"a": 2}))
     kept = json.loads((tmp_path / "0" / "config.json").read_text())
     assert (kept["words"], kept["params"], kept["seed"]) == (["/bin/echo", "2"], {"a": 2}, 7)
-    assert math.isfinite(command.GRACE_SECONDS)
 
 
 def test_costs_are_in_seconds_of_the_reference_machine(backend: CommandBackend, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from command_jobs import PYTHON, command_backend, command_notes, job, outcome, python, run, wait  # noqa: F401 (fixtures)
 from patience import left_behind, wait_until
 
-from protein.run import command_process
+from protein.run import command
 from protein.run.command import CommandBackend
 from protein.types import TrialEnd
 
@@ -80,33 +80,28 @@ def test_a_command_that_died_costs_nothing_until_the_sweep_looks(backend: Comman
     while not backend.poll(0.1):
         pass
     process = next(iter(backend._running.values()))
-    while "pid" not in process._status:
-        backend.poll(0.1)
-    os.kill(process._status["pid"], signal.SIGKILL)
-    select.select([process.streams[0].descriptor], [], [])
-    known = time.monotonic()  # the supervisor has told of the end before
+    os.kill(process.pid, signal.SIGKILL)
+    select.select([process.status], [], [])
+    known = time.monotonic()  # the server has told of the end before
     time.sleep(0.2)  # the sweep waits for its store
     found = wait(backend)[1].outcome
     assert (found.end, found.reason.partition(":")[0]) == (TrialEnd.CRASHED, "killed by SIGKILL (out of memory?)")
-    assert 5.0 <= found.cost_seconds <= 5.0 + known - process.heard.cost_at
+    assert 5.0 <= found.cost_seconds <= 5.0 + known - process.record._cost_at  # type: ignore[attr-defined]
 
 
-def test_a_trial_whose_supervisor_is_killed_is_preempted(backend: CommandBackend, tmp_path: Path) -> None:
+def test_a_trial_whose_server_is_killed_is_preempted(backend: CommandBackend, tmp_path: Path) -> None:
     code = "import time; print('{\"score\": 1}', flush=True); time.sleep(600)"
     backend.start(job(tmp_path, python(code) + " {directory}"))
     while not backend.poll(0.1):
         pass
-    process = next(iter(backend._running.values()))
-    while "supervisor" not in process._status:
-        backend.poll(0.1)
-    os.kill(process._status["supervisor"], signal.SIGKILL)
+    os.kill(backend._running[0].server_pid, signal.SIGKILL)
     found = wait(backend)[1].outcome
-    assert (found.end, found.reason) == (TrialEnd.INTERRUPTED, "preempted: its supervisor was killed")
+    assert (found.end, found.reason) == (TrialEnd.INTERRUPTED, "preempted: the server of trials died")
     wait_until(lambda: not left_behind(tmp_path), "the end of the command")
 
 
 @pytest.mark.parametrize("code", [0, 1])
-@pytest.mark.parametrize("first", ["supervisor", "command"])
+@pytest.mark.parametrize("first", ["server", "command"])
 def test_a_command_that_is_ended_with_all_around_it_is_preempted_however_it_takes_that(
     backend: CommandBackend, tmp_path: Path, code: int, first: str
 ) -> None:
@@ -114,16 +109,18 @@ def test_a_command_that_is_ended_with_all_around_it_is_preempted_however_it_take
     program = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit("
     program += f"{code})); print('{{\"score\": 1}}', flush=True); time.sleep(600)"
     backend.start(job(tmp_path, python(program)))
-    while not (backend._running[0].has_reported and "pid" in backend._running[0]._status):
+    while not backend.has_reported:
         backend.poll(0.1)
-    supervisor, command = (backend._running[0]._status[name] for name in ("supervisor", "pid"))
+    server, command = backend._running[0].server_pid, backend._running[0].pid
     if first == "command":
-        os.kill(supervisor, signal.SIGSTOP)
+        os.kill(server, signal.SIGSTOP)
         os.kill(command, signal.SIGTERM)
         wait_until(lambda: psutil.Process(command).status() == psutil.STATUS_ZOMBIE, "the end of the command")
-    os.kill(supervisor, signal.SIGTERM)
+    os.kill(server, signal.SIGTERM)
     if first == "command":
-        os.kill(supervisor, signal.SIGCONT)
+        os.kill(server, signal.SIGCONT)
+    else:
+        os.kill(command, signal.SIGTERM)
     found = wait(backend)[1].outcome
     assert (found.end, found.score) == (TrialEnd.INTERRUPTED, None)
     assert found.reason == "preempted: SIGTERM from outside ended it"
@@ -140,19 +137,17 @@ def test_a_line_without_end_is_looked_through_once(
             searched.append(len(data))
             return real.split(data)
 
-    real = command_process._BREAK
-    monkeypatch.setattr(command_process, "_BREAK", Counting())
-    length = 3 * command_process.MAX_LINE_BYTES
+    real = command._BREAK
+    monkeypatch.setattr(command, "_BREAK", Counting())
+    length = 3 * command.MAX_LINE_BYTES
     code = f"print({length} * 'x'); print('\\r\\n{{\"score\": 1}}\\rbar', end='')"
     assert outcome(backend, job(tmp_path, python(code.replace("\\\\", "\\")))).score == 1
     assert sum(searched) < 1.5 * length
     assert (tmp_path / "0" / "trial.log").read_bytes().endswith(b'\r\n{"score": 1}\rbar')
 
 
-def test_the_server_of_supervisors_may_die(backend: CommandBackend, tmp_path: Path) -> None:
+def test_the_server_of_commands_may_die(backend: CommandBackend, tmp_path: Path) -> None:
     good = python("print('{\"score\": 1}')")
     assert outcome(backend, job(tmp_path, good)).score == 1
-    assert backend._server is not None
-    backend._server._process.kill()
-    backend._server._process.wait()
+    os.kill(backend._server._pid, signal.SIGKILL)
     assert outcome(backend, job(tmp_path, good, 1)).score == 1

@@ -14,7 +14,7 @@ from command_jobs import PYTHON, command_backend, command_notes, job, outcome, p
 from patience import PATIENCE_SECONDS
 
 from protein.ports import Finished, Job, TrialProgress
-from protein.run import command_process, command_reports
+from protein.run import command, process
 from protein.run.command import CommandBackend
 from protein.run.reports import number_of
 from protein.types import Direction, TrialEnd
@@ -193,10 +193,10 @@ def test_reports_that_are_read_late_cost_no_more_than_the_command(
     late = types.SimpleNamespace(monotonic=lambda: time.monotonic() + 1000.0)
     backend.start(job(tmp_path, python('print(\'{"score": 1}\\n{"score": 2}\')')))
     ended = select.poll()
-    ended.register(backend._running[0].streams[0].descriptor, 0)  # tells the end of the pipe alone
+    ended.register(backend._running[0].status, 0)  # tells the end of the pipe alone
     ended.poll(1000 * PATIENCE_SECONDS)
-    monkeypatch.setattr(command_reports, "time", late)
-    monkeypatch.setattr(command_process, "time", late)
+    monkeypatch.setattr(process, "time", late)
+    monkeypatch.setattr(command, "time", late)
     progress, finished = backend.poll(60.0)
     assert isinstance(progress, TrialProgress) and isinstance(finished, Finished)
     cost = finished.outcome.cost_seconds

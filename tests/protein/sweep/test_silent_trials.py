@@ -13,9 +13,9 @@ import small_sweep
 from protein import Float, Space, Sweep, storage
 from protein.cli import main
 from protein.ports import Finished, Store, TrialProgress
-from protein.run import command, processes, told_cost
+from protein.run import process
 from protein.run.function import Report
-from protein.run.told_cost import ToldCost
+from protein.run.process import ToldCost
 from protein.sweep import resuming
 from protein.sweep import trials as trials_module
 from protein.sweep.trials import SweepTrials
@@ -27,9 +27,8 @@ LONG = 7.5  # seconds that each of the later trials would take, which is less th
 
 @pytest.fixture(autouse=True)
 def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (command, processes):
-        monkeypatch.setattr(module, "GRACE_SECONDS", 0.5)
-    monkeypatch.setattr(told_cost, "LEAST_SECONDS", 0.1)
+    monkeypatch.setattr(process, "GRACE_SECONDS", 0.5)
+    monkeypatch.setattr(process, "LEAST_SECONDS", 0.1)
 
 
 def stored(url: str, name: str) -> list[TrialRecord]:
@@ -162,7 +161,7 @@ def test_what_a_trial_does_again_after_an_interruption_costs_what_it_costs(tmp_p
 
 
 def test_a_cost_is_told_when_it_has_grown_by_a_second_and_by_a_hundredth(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(told_cost, "LEAST_SECONDS", 1.0)
+    monkeypatch.setattr(process, "LEAST_SECONDS", 1.0)
     cost = ToldCost()
     assert [cost.news(seconds) for seconds in (0.5, 1.2, 2.0, 2.3, None)] == [None, 1.2, None, 2.3, None]
     assert [cost.news(seconds) for seconds in (1000.0, 1009.0, 1010.5)] == [1000.0, None, 1010.5]

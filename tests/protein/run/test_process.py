@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import re
 import select
 import signal
 import subprocess
@@ -19,11 +18,12 @@ import psutil
 import pytest
 from patience import PATIENCE_SECONDS, left_behind, wait_until
 
-from protein.ports import Finished, Job
-from protein.run import bounded_log, processes
-from protein.run.bounded_log import BoundedLog
+from protein.ports import Finished, Job, TrialProgress
+from protein.run import process, server
+from protein.run.process import joined
+from protein.run.server import BoundedLog
 from protein.run.trainer import PRELOAD, LocalBackend
-from protein.types import Resources, Trial, TrialEnd
+from protein.types import Measurement, Outcome, Resources, Trial, TrialEnd
 
 ASSETS = Path(__file__).parents[2] / "assets"
 PATHS = [str(ASSETS.parent / "support"), str(ASSETS.parents[1])]
@@ -77,7 +77,7 @@ SWEEP = """
 import json, os, sys, time
 sys.path[:0] = {paths!r}
 from pathlib import Path
-from tests.protein.run.test_processes import job, wait_for_a_point
+from tests.protein.run.test_process import job, wait_for_a_point
 from protein.run.trainer import LocalBackend
 backend = LocalBackend(entry="trial:main", preload=())
 backend.start(job(Path({folder!r}), behaviour="stubborn"))
@@ -86,7 +86,7 @@ other = os.fork()
 if other == 0:
     time.sleep(600)
 [running] = backend._running.values()
-print(json.dumps([running.pid, running.process._server, other]), flush=True)
+print(json.dumps([running.pid, running.server_pid, other]), flush=True)
 time.sleep(600)
 """
 
@@ -149,7 +149,7 @@ def test_a_trial_that_died_costs_nothing_until_the_sweep_looks(local: LocalBacke
     [running] = local._running.values()
     began = running.record._started  # type: ignore[attr-defined]
     os.kill(running.pid, signal.SIGKILL)
-    select.select([running.process.status], [], [])
+    select.select([running.status], [], [])
     known = time.monotonic()  # the server has told of the end before
     time.sleep(0.2)  # the sweep waits for its store
     outcome = wait(local)[0].outcome
@@ -210,7 +210,7 @@ def test_what_a_trial_prints_to_stderr_is_bounded_with_its_first_and_last_words(
     local.start(job(tmp_path, behaviour="noise"))
     assert wait(local)[0].outcome.end is TrialEnd.COMPLETE
     log = (tmp_path / "0" / "trial.log").read_bytes()
-    assert len(log) <= bounded_log.MAX_BYTES
+    assert len(log) <= server.MAX_LOG_BYTES
     assert log.startswith(b"0....") and log.endswith(b"...\n")
     assert b"\n39." in log and b"\n20." not in log
     assert log.count(b"bytes of the log are left out here") == 1
@@ -254,26 +254,6 @@ def test_a_file_that_is_a_symbolic_link_is_replaced_and_not_written_through(
     with pytest.raises(OSError):
         (tmp_path / "0" / "link").symlink_to(outside)
         BoundedLog(tmp_path / "0" / "link")
-
-
-def test_time_in_which_a_trial_is_stopped_counts_towards_no_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    backend = LocalBackend(entry="trial:main", preload=(), silence_seconds=600.0)
-    backend.start(dataclasses.replace(job(tmp_path, behaviour="hang"), max_seconds=400.0))
-    wait_for_a_point(backend)
-    [running] = backend._running.values()
-    os.kill(running.pid, signal.SIGSTOP)
-    wait_until(lambda: psutil.Process(running.pid).status() == psutil.STATUS_STOPPED)
-    now, passed = time.monotonic, 0.0
-    monkeypatch.setattr(time, "monotonic", lambda: now() + passed)
-    while running.requested_end is None:  # it is looked at every ten seconds
-        passed += 10.0
-        backend.poll(0.0)
-    outcome = wait(backend)[0].outcome
-    backend.close()
-    assert outcome.end is TrialEnd.INTERRUPTED, "not hung: that would teach the engine"
-    assert re.fullmatch(r"preempted: it was stopped \(SIGSTOP\) for 6\d\d s", outcome.reason)
 
 
 def test_time_in_which_the_sweep_was_away_counts_towards_no_limit(
@@ -345,7 +325,7 @@ def test_a_trial_loads_nothing_of_ours_that_its_server_has_not(kind: str, tmp_pa
 
 
 def test_a_trial_that_uses_too_much_gpu_memory_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(process, "CHECK_SECONDS", 0.05)
     asked: list[set[int]] = []
 
     def used(pids: Any) -> int:
@@ -364,3 +344,39 @@ def test_a_trial_that_uses_too_much_gpu_memory_is_ended(tmp_path: Path, monkeypa
         "killed at 3.0 GiB of GPU memory, over its limit of 2.0 GiB",
     )
     assert {pids[0]} in asked and any(pids[1] in each and len(each) == 2 for each in asked)
+
+
+def reporting(number: int) -> Trial:
+    return Trial(id=number, sweep_id=1, number=number, params={}, seed=0, owner="me")
+
+
+def report(number: int, step: int, cost_seconds: float | None = None) -> TrialProgress:
+    points = (Measurement(steps=step, elapsed_seconds=float(step), score=0.5),)
+    return TrialProgress(
+        trial=Trial(id=number, sweep_id=1, number=number, params={}, seed=0, owner="me"),
+        measurements=points,
+        cost_seconds=cost_seconds,
+    )
+
+
+def test_neighbouring_reports_of_a_trial_are_one() -> None:
+    end = Finished(
+        trial=Trial(id=0, sweep_id=1, number=0, params={}, seed=0, owner="me"),
+        outcome=Outcome(end=TrialEnd.COMPLETE, score=1.0, cost_seconds=9.0),
+    )
+    events: list[TrialProgress | Finished] = [
+        report(0, 1, 1.0),
+        report(0, 2, 2.0),
+        report(0, 3),
+        report(1, 1),
+        report(0, 4),
+        end,
+        report(1, 2),
+    ]
+    found = joined(events)
+    steps = [[p.steps for p in one.measurements] if isinstance(one, TrialProgress) else None for one in found]
+    assert steps == [[1, 2, 3], [1], [4], None, [2]]
+    assert [one.cost_seconds for one in found if isinstance(one, TrialProgress)] == [2.0, None, None, None]
+    assert [one.trial.number for one in found] == [0, 1, 0, 0, 1]
+    assert found[3] is end
+    assert joined([]) == []
