@@ -5,7 +5,7 @@
 Runs the engine (25 mean random-trial costs, at most 120 trials) and compares every prediction with its outcome: shares
 below, inside and above the interval, the share inside in each third of the sweep, the mean of z, the median of |z|
 (0.67 when the widths are right), and the share in each fifth of the probability integral transform (0.2 when they are).
-See `protein.engine.calibration` for the definitions. Trials without a prediction, or not trained to their end, are left
+See `protein.engine.forecasts` for the definitions. Trials without a prediction, or not trained to their end, are left
 out.
 """
 
@@ -27,7 +27,7 @@ from engine.reference import reference
 from engine.synthetic import FAMILIES, make_synthetic
 
 from protein import Protein
-from protein.engine.calibration import Calibration, Quantity, calibration
+from protein.engine.forecasts import ForecastQuality, Quantity, forecast_quality
 from protein.types import Estimate, TrialState
 
 BUDGET = 25.0  # mean random-trial costs
@@ -36,7 +36,7 @@ TRIAL_CAP = 120
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Record:
-    """A prediction and its outcome, as `protein.engine.calibration` reads them."""
+    """A prediction and its outcome, as `protein.engine.forecasts` reads them."""
 
     state: TrialState
     score: float | None
@@ -73,7 +73,7 @@ def run(family: str, seed: int) -> list[Record]:
     return records
 
 
-def line(name: str, found: list[Calibration]) -> str:
+def line(name: str, found: list[ForecastQuality]) -> str:
     """One line of the table: the sweeps of a family together."""
     z = np.array([forecast.z for one in found for forecast in one.forecasts])
     shares = [sum(getattr(one, part) for one in found) / len(z) for part in ("below", "inside", "above")]
@@ -97,7 +97,7 @@ def main() -> None:
     for quantity in quantities:
         found = defaultdict(list)
         for family, sweeps in runs.items():
-            found[family] = [calibration(records, quantity) for records in sweeps]
+            found[family] = [forecast_quality(records, quantity) for records in sweeps]
         columns = ("below", "inside", "above", "1st", "2nd", "3rd", "mean z", "med|z|")
         print(f"\n{quantity:<12}{'n':>6}" + "".join(f"{c:>8}" for c in columns) + "   shares of five PIT bins")
         for family in found:

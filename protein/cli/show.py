@@ -14,13 +14,13 @@ from protein.cli.parse import Command
 from protein.columns import MAX_CURVES
 from protein.config.layers import display_path
 from protein.direction import shown_trial
-from protein.engine.calibration import calibration
+from protein.engine.forecasts import forecast_quality
 from protein.errors import UsageError
 from protein.ports import Store
 from protein.trainer.kinds import kind_of
 from protein.types import Measurement, SweepRecord, TrialRecord
-from protein.view import calibration as views
 from protein.view import data, tables
+from protein.view import forecasts as views
 from protein.view import outlook as outlook_views
 
 _SKETCH_POINTS = 50  # of a curve that is drawn in a dozen characters
@@ -87,7 +87,7 @@ def _calibration(sweep: SweepRecord, stored: Sequence[TrialRecord], arguments: S
     """Prints how good the predictions were and draws them; the predictions are the stored ones, not clipped."""
     name = sweep.spec.name
     trials = [shown_trial(trial, sweep.spec.direction) for trial in stored if not trial.excluded]
-    score, cost = calibration(trials, "score"), calibration(trials, "cost")
+    score, cost = forecast_quality(trials, "score"), forecast_quality(trials, "cost")
     if not score.forecasts:
         raise UsageError(
             f"sweep '{name}' has no complete trial with a prediction yet (the first trials have none); run more trials"

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from protein.engine.calibration import MAX_Z, Quantity, z_score
+from protein.engine.forecasts import MAX_Z, Quantity, z_score
 from protein.types import Estimate, Measurement, ParamValue, TrialEnd, TrialRecord, TrialState
 
 SPARKS = "▁▂▃▄▅▆▇█"

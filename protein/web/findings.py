@@ -21,7 +21,7 @@ from protein.api.answers import Answers
 from protein.api.found_config import base_layers, config_changes
 from protein.api.recommended import Choice, Recommendation, duration_above, initial_params
 from protein.config.resolve import file_name
-from protein.engine.calibration import Calibration, Quantity, calibration
+from protein.engine.forecasts import ForecastQuality, Quantity, forecast_quality
 from protein.errors import ProteinError, SpaceError, UsageError
 from protein.run.job import runs_trainer
 from protein.space import Space
@@ -205,7 +205,7 @@ KINDS: Mapping[str, _Make] = {"expected": _expected, "outlook": _outlook, "range
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Predicted:
-    """One trial as `protein.engine.calibration` reads it."""
+    """One trial as `protein.engine.forecasts` reads it."""
 
     state: TrialState
     score: float | None
@@ -235,13 +235,13 @@ def calibrations(frame: Frame) -> dict[str, Any]:
         for i in range(len(rows))
     ]
     return {
-        quantity: _calibration(calibration(records, quantity), listed["number"], records, quantity)
+        quantity: _calibration(forecast_quality(records, quantity), listed["number"], records, quantity)
         for quantity in ("score", "cost")
     }
 
 
 def _calibration(
-    found: Calibration, numbers: list[int], records: list[_Predicted], quantity: Quantity
+    found: ForecastQuality, numbers: list[int], records: list[_Predicted], quantity: Quantity
 ) -> dict[str, Any]:
     predicted = [one.predicted_score if quantity == "score" else one.predicted_cost_seconds for one in records]
     numbers = [number for number, one in zip(numbers, predicted, strict=True) if one is not None]

@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.table import Table
 
-from protein.engine.calibration import COVERAGE, NUM_PARTS, Calibration, Forecast
+from protein.engine.forecasts import COVERAGE, NUM_PARTS, Forecast, ForecastQuality
 from protein.engine.pareto import MIN_COST_SECONDS
 from protein.units import format_duration
 from protein.view import tables, text
@@ -27,7 +27,7 @@ LEGEND = (
 TITLES = {"score": "score", "cost": "cost: time of training"}
 
 
-def table(found: Sequence[Calibration], width: int) -> Table:
+def table(found: Sequence[ForecastQuality], width: int) -> Table:
     """One line a model: where the measured values were, relative to the predicted intervals."""
     return tables.fitted(
         width,
@@ -53,12 +53,12 @@ def table(found: Sequence[Calibration], width: int) -> Table:
     )
 
 
-def plain(one: Calibration) -> dict[str, Any]:
+def plain(one: ForecastQuality) -> dict[str, Any]:
     """Returns a calibration as plain data with stable keys."""
     return dataclasses.asdict(one)
 
 
-def write_picture(score: Calibration, cost: Calibration, title: str, path: Path) -> None:
+def write_picture(score: ForecastQuality, cost: ForecastQuality, title: str, path: Path) -> None:
     """Writes a PNG with a panel for each model: measured values against predicted ones with their intervals.
 
     Args:
@@ -81,7 +81,7 @@ def write_picture(score: Calibration, cost: Calibration, title: str, path: Path)
     write(figure, path)
 
 
-def _panel(axes: Any, one: Calibration) -> None:
+def _panel(axes: Any, one: ForecastQuality) -> None:
     log = one.quantity == "cost"
     inside = [forecast for forecast in one.forecasts if forecast.inside]
     outside = [forecast for forecast in one.forecasts if not forecast.inside]
@@ -139,7 +139,7 @@ def _shares(values: Sequence[float]) -> str:
     return ", ".join(_share(value) for value in values) or text.MISSING
 
 
-def _error(one: Calibration) -> str:
+def _error(one: ForecastQuality) -> str:
     if one.error is None:
         return text.MISSING
     return text.score(one.error) if one.quantity == "score" else f"{100 * math.expm1(min(one.error, 20.0)):.0f} %"

@@ -59,7 +59,7 @@ class Forecast:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
+class ForecastQuality:
     """How well one model's predictions held. Everything is None or empty where nothing was predicted."""
 
     quantity: Quantity
@@ -85,7 +85,7 @@ def z_score(predicted: Estimate, measured: float, quantity: Quantity) -> float:
     return math.copysign(min(abs(gap) / sd, MAX_Z) if sd > 0 else MAX_Z, gap)
 
 
-def calibration(records: Sequence[Predicted], quantity: Quantity) -> Calibration:
+def forecast_quality(records: Sequence[Predicted], quantity: Quantity) -> ForecastQuality:
     """Returns how the predictions of a sweep's scores, or of its costs, held; `records` in the order of the trials."""
     forecasts = []
     for record in records:
@@ -103,7 +103,7 @@ def calibration(records: Sequence[Predicted], quantity: Quantity) -> Calibration
     parts = (
         [forecasts[n * i // NUM_PARTS : n * (i + 1) // NUM_PARTS] for i in range(NUM_PARTS)] if n >= NUM_PARTS else []
     )
-    return Calibration(
+    return ForecastQuality(
         quantity=quantity,
         forecasts=tuple(forecasts),
         below=below,

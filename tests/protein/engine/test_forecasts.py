@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sample_trials import failed, running, trial
 
-from protein.engine.calibration import MAX_Z, MIN_FORECASTS, Quantity, calibration, z_score
+from protein.engine.forecasts import MAX_Z, MIN_FORECASTS, Quantity, forecast_quality, z_score
 from protein.types import Estimate, TrialEnd, TrialRecord, TrialState
 
 Z80 = NormalDist().inv_cdf(0.9)
@@ -38,7 +38,7 @@ def records(num: int, *, width: float, shift: float = 0.0, seed: int = 0) -> lis
 
 @pytest.mark.parametrize("quantity", ["score", "cost"])
 def test_honest_intervals_are_found_to_be_about_right(quantity: Quantity) -> None:
-    found = calibration(records(400, width=1.0), quantity)
+    found = forecast_quality(records(400, width=1.0), quantity)
     assert found.coverage == pytest.approx(0.8, abs=0.05)
     assert (found.below + found.inside + found.above, sum(found.pit)) == (400, 400)
     assert found.mean_z == pytest.approx(0.0, abs=0.15)
@@ -51,29 +51,30 @@ def test_honest_intervals_are_found_to_be_about_right(quantity: Quantity) -> Non
 def test_dishonest_widths_are_named(width: float, word: str) -> None:
     quantities: tuple[Quantity, ...] = ("score", "cost")
     for quantity in quantities:
-        found = calibration(records(100, width=width), quantity)
+        found = forecast_quality(records(100, width=width), quantity)
         assert f"the {quantity} intervals are too {word}: " in found.verdict
         assert (found.pit[2] < found.pit[0]) == (word == "narrow")
 
 
 def test_a_bias_is_named_with_its_direction() -> None:
-    assert "scores are mostly lower than predicted" in calibration(records(60, width=1.0, shift=-0.8), "score").verdict
-    assert "costs come to mostly more than predicted" in calibration(records(60, width=1.0, shift=0.8), "cost").verdict
+    low, high = records(60, width=1.0, shift=-0.8), records(60, width=1.0, shift=0.8)
+    assert "scores are mostly lower than predicted" in forecast_quality(low, "score").verdict
+    assert "costs come to mostly more than predicted" in forecast_quality(high, "cost").verdict
 
 
 def test_change_over_the_sweep_is_seen() -> None:
     early, late = records(60, width=0.2), records(60, width=3.0)
-    first, _, last = calibration([*early, *late], "score").coverage_by_part
+    first, _, last = forecast_quality([*early, *late], "score").coverage_by_part
     assert first < 0.4 and last == 1.0
 
 
 def test_only_trials_that_were_trained_to_their_end_count() -> None:
     cut = dataclasses.replace(trial(1, 5.0, 1.0, predicted=True), state=TrialState.PRUNED, end=TrialEnd.CAPPED)
     some = [cut, failed(2, 3.0), running(3), trial(4, 5.0, 1.0), trial(5, 31.0, 9.0, predicted=True)]
-    found = calibration(some, "score")
+    found = forecast_quality(some, "score")
     assert [f.measured for f in found.forecasts] == [9.0]
     assert found.verdict == f"1 predicted score: too few to judge ({MIN_FORECASTS} are needed)"
-    nothing = calibration([], "cost")
+    nothing = forecast_quality([], "cost")
     assert (nothing.coverage, nothing.pit, nothing.coverage_by_part) == (None, (), ())
     assert nothing.verdict.startswith("no predicted costs: ")
 
