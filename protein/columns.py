@@ -6,10 +6,11 @@ are the same facts by column. Scores are those that are stored, to be maximised 
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Iterator, Mapping
+from types import UnionType
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args, get_origin, get_type_hints
 
-from protein.types import SuggestionKind, TrialEnd, TrialState
+from protein.types import Estimate, TrialEnd, TrialRecord, TrialState
 
 if TYPE_CHECKING:  # `protein --help` loads this file, and does not need numpy
     import numpy as np
@@ -17,81 +18,81 @@ if TYPE_CHECKING:  # `protein --help` loads this file, and does not need numpy
 
     Floats: TypeAlias = NDArray[np.float64]
     Integers: TypeAlias = NDArray[np.int64]
-    Flags: TypeAlias = NDArray[np.bool_]
-    Values: TypeAlias = NDArray[Any]
 
 MAX_TEXT = 500  # characters of `origin` and `reason`; `Store.trial` has the whole text
 MAX_CURVES = 1000  # that are asked for at once
 MAX_CURVE_POINTS = 20_000  # of one curve
 
+_OF_RECORDS = ("sweep_id", "cancel_requested", "curve", "artifacts", "provenance")  # that are no columns here
+
+
+def _fields() -> Iterator[tuple[str, type]]:
+    hints = get_type_hints(TrialRecord)
+    for field in dataclasses.fields(TrialRecord):
+        hint = hints[field.name]
+        if get_origin(hint) is UnionType:  # or None
+            hint = get_args(hint)[0]
+        if field.name in _OF_RECORDS:
+            continue
+        for side in ("", "_low", "_high") if hint is Estimate else ("",):
+            yield field.name + side, float if hint is Estimate else get_origin(hint) or hint
+
+
+# The one list of a trial's fields is that of `protein.types.TrialRecord`. Each field is a column here, and from here on
+# it is in the store's table, in data frames, in `--json` and on the pages, without a change there.
+FIELDS: Mapping[str, Any] = dict(_fields())  # name -> int, float, str, bool, datetime, tuple, Mapping, or its enum
+GROUPS = ("params", "metrics", "timings")  # fields that are columns by a name of the user's
+TABLE_FIELDS = (  # in the order in which tables show them
+    "number",
+    "state",
+    "end",
+    "score",
+    "cost_seconds",
+    "steps",
+    "predicted_score",
+    "predicted_score_low",
+    "predicted_score_high",
+    "predicted_cost_seconds",
+    "predicted_cost_seconds_low",
+    "predicted_cost_seconds_high",
+    "kind",
+    "origin",
+    "reason",
+    "tags",
+    "note",
+    "excluded",
+    "continues",
+    "continued_seconds",
+    "run_seconds",
+    "lost_seconds",
+    "suggest_seconds",
+    "started_at",
+    "finished_at",
+)
+# Fields without a place of their own: everything shows them as they are, behind the others.
+OTHERS = tuple(name for name in FIELDS if name not in (*TABLE_FIELDS, *GROUPS, "id", "owner", "seed"))
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TrialColumns:
-    """n trials by number, all columns of length n. A number that a trial lacks is NaN.
+    """n trials by number, with each of `FIELDS` as an attribute: a column of length n. A number that is missing is NaN.
+
+    Integers, floats and booleans are arrays, words and texts are lists. A few columns differ from the field of the
+    record: `origin` and `reason` are cut to `MAX_TEXT` characters, `continues` is -1 where a trial began a run of its
+    own, times are seconds since 1970 in UTC, and params, metrics and timings are columns by name. Params that are
+    integers, floats and booleans are arrays of that type, texts are objects. Where some trial lacks a parameter, a
+    number is a float (NaN there) and anything else an object (None there).
 
     Where only some fields were asked for, the others are empty.
-
-    Attributes:
-        cursor: ask with it for what has changed since.
-        number: counts from 0 within the sweep.
-        id: unique within the store.
-        state: one of five words.
-        end: how it ended; None while it runs or waits.
-        kind: which part of the engine suggested it.
-        origin: the reason for the suggestion, cut to `MAX_TEXT` characters.
-        reason: why it failed, was stopped or waits, cut to `MAX_TEXT` characters; "" otherwise.
-        owner: of the trial, a process (see `protein.run.lease`).
-        seed: of its training.
-        score: of trials that ended with one.
-        cost_seconds: of training; while it runs, of the last measurement.
-        lost_seconds: what it spent and then spent again after an interruption; not in `cost_seconds`.
-        steps: while it runs, of the last measurement.
-        continues: number of the trial whose run it goes on with; -1: it began a run of its own.
-        continued_seconds: of training that lay behind the checkpoint from which it went on.
-        suggest_seconds: wall clock of the engine's own work.
-        predicted_score, predicted_score_low, predicted_score_high: what was expected when it was suggested.
-        predicted_cost_seconds, predicted_cost_seconds_low, predicted_cost_seconds_high: the same of its cost.
-        started_at, finished_at: seconds since 1970 in UTC; `finished_at` is NaN while it runs.
-        params: by dotted name. Integers, floats and booleans are arrays of that type, texts are objects. Where some
-            trial lacks a parameter, a number is a float (NaN there) and anything else an object (None there).
-        metrics: final figures beside the score, by name.
-        timings: seconds that are recorded beside the cost, by name.
-        tags: of each trial.
-        note: of each trial, whole.
-        excluded: whether the engine learns nothing from it.
     """
 
-    cursor: str
-    number: "Integers"
-    id: "Integers"
-    state: Sequence[TrialState]
-    end: Sequence[TrialEnd | None]
-    kind: Sequence[SuggestionKind]
-    origin: Sequence[str]
-    reason: Sequence[str]
-    owner: Sequence[str]
-    seed: "Integers"
-    score: "Floats"
-    cost_seconds: "Floats"
-    lost_seconds: "Floats"
-    steps: "Integers"
-    continues: "Integers"
-    continued_seconds: "Floats"
-    suggest_seconds: "Floats"
-    predicted_score: "Floats"
-    predicted_score_low: "Floats"
-    predicted_score_high: "Floats"
-    predicted_cost_seconds: "Floats"
-    predicted_cost_seconds_low: "Floats"
-    predicted_cost_seconds_high: "Floats"
-    started_at: "Floats"
-    finished_at: "Floats"
-    params: Mapping[str, "Values"]
-    metrics: Mapping[str, "Floats"]
-    timings: Mapping[str, "Floats"]
-    tags: Sequence[tuple[str, ...]]
-    note: Sequence[str]
-    excluded: "Flags"
+    cursor: str  # ask with it for what has changed since
+    columns: Mapping[str, Any]  # by the names in `FIELDS`
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in FIELDS:
+            raise AttributeError(f"trials have no column {name!r}")
+        return self.columns[name]
 
     def __len__(self) -> int:
         return len(self.number)
@@ -99,10 +100,8 @@ class TrialColumns:
     @property
     def run_seconds(self) -> "Floats":
         """What whole runs have cost, from the first step on; more than the own cost where a trial continues one."""
-        return self.continued_seconds + self.cost_seconds
-
-
-FIELDS = tuple(field.name for field in dataclasses.fields(TrialColumns) if field.name != "cursor")
+        total: Floats = self.continued_seconds + self.cost_seconds
+        return total
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ import json
 import operator
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -39,7 +41,7 @@ from sqlalchemy.orm import Session
 from protein.columns import FIELDS, MAX_CURVE_POINTS, MAX_CURVES, MAX_TEXT, CurveColumns, SweepSummary, TrialColumns
 from protein.errors import StoreError
 from protein.spelling import nearest
-from protein.types import SuggestionKind, TrialEnd, TrialState
+from protein.types import Annotation, TrialEnd, TrialState
 
 from . import values
 from .tables import AnnotationRow, MeasurementRow, SweepRow, TrialRow
@@ -138,7 +140,7 @@ def _trial_columns(session: Session, sweep_id: int, since: str | None, seen: Cur
         excluded = select(TrialRow.number).join(AnnotationRow, AnnotationRow.trial_id == TrialRow.id)
         excluded = excluded.where(AnnotationRow.sweep_id == sweep_id, AnnotationRow.excluded)
         columns["excluded"] = np.isin(columns["number"], np.array(session.scalars(excluded).all(), dtype=np.int64))
-    return TrialColumns(cursor=str(Cursor(following, revision or 0, unfinished)), **columns)
+    return TrialColumns(cursor=str(Cursor(following, revision or 0, unfinished)), columns=columns)
 
 
 @contextlib.contextmanager
@@ -188,6 +190,10 @@ def _floats(values: Sequence[Any]) -> NDArray[np.float64]:
 
 def _integers(values: Sequence[Any]) -> NDArray[np.int64]:
     return np.array(values, dtype=np.int64)
+
+
+def _flags(values: Sequence[Any]) -> NDArray[np.bool_]:
+    return np.array(values, dtype=np.bool_)
 
 
 def _joined(dtype: Any) -> Callable[[list[Any]], Any]:
@@ -301,51 +307,35 @@ def _moment(column: Any) -> Callable[[bool], ColumnElement[Any]]:
     return lambda sqlite: type_coerce(column, Text()) if sqlite else cast(extract("epoch", column), Double())
 
 
-def _numeric(column: Any) -> _Column:
-    return _Column(_raw(column), _floats, _joined(np.float64))
+def _column(name: str, kind: Any) -> _Column:
+    """Returns how the column of a field of this type is read."""
+    annotated = name in _ANNOTATED
+    column: Any = getattr(AnnotationRow if annotated else TrialRow, name)
+    if kind is int:
+        value = func.coalesce(column, -1) if column.nullable else column
+        return _Column(_raw(value), _integers, _joined(np.int64))
+    if kind is float:
+        return _Column(_raw(column), _floats, _joined(np.float64))
+    if kind is bool:
+        flags: Any = func.coalesce(column, false()) if annotated else column
+        return _Column(_raw(flags), _flags, _joined(np.bool_))
+    if kind is datetime:
+        return _Column(_moment(column), _times, _joined(np.float64))
+    if kind is tuple:
+        return _Column(_json(column), _tags, _listed)
+    if kind is Mapping:
+        return _Column(_json(column), _objects, _joined_objects if name == "params" else _joined_numbers)
+    if issubclass(kind, StrEnum):
+        return _Column(_raw(column), _members(kind), _listed)
+    if name in _CUT:
+        column = func.substr(column, 1, MAX_TEXT)
+    return _Column(_raw(func.coalesce(column, "") if annotated else column), _texts, _listed)
 
 
-def _integral(column: Any) -> _Column:
-    return _Column(_raw(column), _integers, _joined(np.int64))
-
-
-def _textual(column: Any) -> _Column:
-    return _Column(_raw(column), _texts, _listed)
-
-
-_ESTIMATES = ("predicted_score", "predicted_cost_seconds")
-_COLUMNS: dict[str, _Column] = {
-    **{name: _integral(getattr(TrialRow, name)) for name in ("number", "id", "seed", "steps")},
-    **{
-        name: _numeric(getattr(TrialRow, name))
-        for name in ("score", "cost_seconds", "lost_seconds", "continued_seconds", "suggest_seconds")
-    },
-    **{
-        name + side: _numeric(getattr(TrialRow, name + side))
-        for name, side in itertools.product(_ESTIMATES, ("", "_low", "_high"))
-    },
-    "continues": _integral(func.coalesce(TrialRow.continues, -1)),
-    "state": _Column(_raw(TrialRow.state), _members(TrialState), _listed),
-    "end": _Column(_raw(TrialRow.end), _members(TrialEnd), _listed),
-    "kind": _Column(_raw(TrialRow.kind), _members(SuggestionKind), _listed),
-    "origin": _textual(func.substr(TrialRow.origin, 1, MAX_TEXT)),
-    "reason": _textual(func.substr(TrialRow.reason, 1, MAX_TEXT)),
-    "owner": _textual(TrialRow.owner),
-    "started_at": _Column(_moment(TrialRow.started_at), _times, _joined(np.float64)),
-    "finished_at": _Column(_moment(TrialRow.finished_at), _times, _joined(np.float64)),
-    "params": _Column(_json(TrialRow.params), _objects, _joined_objects),
-    "metrics": _Column(_json(TrialRow.metrics), _objects, _joined_numbers),
-    "timings": _Column(_json(TrialRow.timings), _objects, _joined_numbers),
-    "tags": _Column(_json(AnnotationRow.tags), _tags, _listed),
-    "note": _textual(func.coalesce(AnnotationRow.note, "")),
-    "excluded": _Column(
-        _raw(func.coalesce(AnnotationRow.excluded, false())),
-        lambda values: np.array(values, dtype=np.bool_),
-        _joined(np.bool_),
-    ),
-}
+_CUT = ("origin", "reason")
 _CURSOR_FIELDS = {"number", "state", "steps", "cost_seconds"}
-_ANNOTATED = {"tags", "note", "excluded"}
+_ANNOTATED = {field.name for field in dataclasses.fields(Annotation)}
+_COLUMNS = {name: _column(name, kind) for name, kind in FIELDS.items()}
 
 
 # Learning curves, thinned by the database itself: long ones never leave it whole. A curve of more points than asked for

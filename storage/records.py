@@ -4,27 +4,27 @@ SQLAlchemy's objects of rows, and a conversion of one value after the other, too
 checked by the set of its values' types, since SQLite gives back whatever a damaged file holds.
 """
 
+import dataclasses
 import itertools
 import json
 import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any, NoReturn
 
 from sqlalchemy import ColumnElement, Text, cast, func, select, type_coerce
 from sqlalchemy.orm import Session
 
+from protein.columns import FIELDS
 from protein.types import (
     Annotation,
     Artifact,
     Estimate,
     Measurement,
     Provenance,
-    SuggestionKind,
-    TrialEnd,
     TrialRecord,
-    TrialState,
     fields_of,
 )
 
@@ -33,15 +33,13 @@ from .tables import AnnotationRow, ArtifactRow, MeasurementRow, TrialRow
 from .values import check_trial_number
 
 _KINDS = values.kinds(TrialRow, {"lease_until"})
-_PLAIN = ("id", "sweep_id", "number", "seed", "owner", "origin", "continues", "continued_seconds", "suggest_seconds")
-_RESULT = ("score", "cost_seconds", "lost_seconds", "steps", "reason", "cancel_requested")
-_MADE = {"state": TrialState, "end": TrialEnd, "kind": SuggestionKind}
-_JSON = ("params", "timings", "metrics")
-_TIMES = ("started_at", "finished_at")
-_PROVENANCE = ("version", "git_commit", "machine", "config_hash")
-_ESTIMATES = ("predicted_score", "predicted_cost_seconds")
+_PROVENANCE = tuple(field.name for field in dataclasses.fields(Provenance))
+_ESTIMATES = tuple(name for name in _KINDS if f"{name}_low" in _KINDS)
+_SIDES = {name + side for name in _ESTIMATES for side in ("", "_low", "_high")}
+_OWN = tuple(name for name in _KINDS if name not in _SIDES.union(_PROVENANCE))  # a field of one column each
+_WORDS = {name: kind for name, kind in FIELDS.items() if issubclass(kind, StrEnum)}
 _NULLABLE = {name for name, column in values.table_columns(TrialRow, set()).items() if column.nullable}
-_NOT_NEGATIVE = ("number", "steps", "cost_seconds", "lost_seconds", "continued_seconds", "suggest_seconds")
+_NOT_NEGATIVE = ("number", *values.NOT_NEGATIVE)
 _TYPES: Mapping[str, set[type]] = {
     "integer": {int},
     "number": {float, int},
@@ -105,17 +103,7 @@ def _fields(session: Session, wanted: Sequence[ColumnElement[bool]]) -> Iterator
         raw = dict(zip(names, zip(*batch, strict=True), strict=True))
         for name, column in raw.items():
             _check(name, column)
-        columns: dict[str, Sequence[Any]] = {name: raw[name] for name in (*_PLAIN, *_RESULT)}
-        for name in ("owner", "origin", "reason"):
-            columns[name] = [texts.setdefault(value, value) for value in raw[name]]
-        columns["cancel_requested"] = list(map(bool, raw["cancel_requested"]))
-        for name, kind in _MADE.items():
-            members: dict[Any, Any] = {None: None, **{member.value: member for member in kind}}
-            columns[name] = [members[value] for value in raw[name]]
-        for name in _JSON:
-            columns[name] = _objects(name, raw[name])
-        for name in _TIMES:
-            columns[name] = [_moment(value) for value in raw[name]]
+        columns: dict[str, Sequence[Any]] = {name: _converted(name, raw[name], texts) for name in _OWN}
         for name in _ESTIMATES:
             columns[name] = list(map(_estimate, raw[name], raw[f"{name}_low"], raw[f"{name}_high"]))
         columns["provenance"] = [
@@ -124,6 +112,21 @@ def _fields(session: Session, wanted: Sequence[ColumnElement[bool]]) -> Iterator
         ]
         for fields in zip(*columns.values(), strict=True):
             yield dict(zip(columns, fields, strict=True))
+
+
+def _converted(name: str, raw: Sequence[Any], texts: dict[str, str]) -> Sequence[Any]:
+    """Returns a column's values as a record holds them; equal texts as one object."""
+    kind = _KINDS[name]
+    if name in _WORDS:
+        members: dict[Any, Any] = {None: None, **{member.value: member for member in _WORDS[name]}}
+        return [members[value] for value in raw]
+    if kind == "json":
+        return _objects(name, raw)
+    if kind == "time":
+        return [_moment(value) for value in raw]
+    if kind == "flag":
+        return list(map(bool, raw))
+    return [texts.setdefault(value, value) for value in raw] if kind == "text" else raw
 
 
 def _expression(column: Any, kind: str, sqlite: bool) -> Any:

@@ -11,10 +11,11 @@ metrics and timings are JSON text, which keeps their order and every digit. Ids 
 SQL the checks of `protein.types`, because SQLite would store a NaN as NULL and accept infinity.
 
 A column has the name of the field in `protein.types` that it holds, and `protein.storage.values` matches them by this
-name. So a new field of a trial is written once there and once here, beside its migration.
+name. A field of a trial that is not named here gets a column of its type: it needs no more than its migration.
 """
 
-from collections.abc import Iterable
+import dataclasses
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -22,6 +23,7 @@ from typing import Any
 from sqlalchemy import (
     JSON,
     BigInteger,
+    Boolean,
     CheckConstraint,
     DateTime,
     Dialect,
@@ -38,7 +40,8 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
-from protein.types import Direction, Request, SuggestionKind, TrialEnd, TrialState
+from protein.columns import FIELDS
+from protein.types import Annotation, Direction, Request, SuggestionKind, TrialEnd, TrialState
 
 MAX_NAME_LENGTH = 200  # characters; a unique index of PostgreSQL holds at most about 2,700 bytes
 _LARGEST = "1.7976931348623157e308"  # the largest finite double
@@ -194,6 +197,17 @@ class TrialRow(Base):
     git_commit: Mapped[str]
     machine: Mapped[str]
     config_hash: Mapped[str]
+
+
+def _add_new_fields() -> None:
+    types: Mapping[Any, Any] = {int: BigInteger, float: Double, str: Text, bool: Boolean, datetime: Utc, Mapping: JSON}
+    known = {*TrialRow.__table__.columns.keys(), *(field.name for field in dataclasses.fields(Annotation))}
+    for name, kind in FIELDS.items():
+        if name not in known:
+            setattr(TrialRow, name, mapped_column(types[kind]()))
+
+
+_add_new_fields()
 
 
 class MeasurementRow(Base):

@@ -15,9 +15,9 @@ from protein.errors import StoreError
 
 from .tables import Utc
 
-HEAD = "0006"
 VERSION_TABLE = "protein_schema"
 MIGRATIONS = Path(__file__).parent / "migrations"
+HEAD = max(file.name[:4] for file in (MIGRATIONS / "versions").glob("[0-9]*.py"))
 
 _ADVISORY_LOCK = 0x70726F7465696E  # "protein"; held while a PostgreSQL database is migrated
 

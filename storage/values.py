@@ -55,7 +55,12 @@ KEYS: Mapping[type[Base], set[str]] = {
     AnnotationRow: {"trial_id", "sweep_id"},
 }
 # What a column holds in rows that were written before there was such a column.
-_EARLIER: Mapping[str, Any] = {"lost_seconds": 0.0, "cancel_requested": False, "ended": ""}
+_EARLIER: Mapping[str, Any] = {
+    field.name: field.default
+    for kind in (TrialRecord, SweepRecord)
+    for field in dataclasses.fields(kind)
+    if "later" in field.metadata
+}
 _SMALL, _LARGE = 2**31, 2**63  # integers of the columns are below
 _REVISION, _LARGE_REVISION = "revision", 2**30  # it goes on counting, so it begins far below what cursors can hold
 _FIRST_YEAR, _LAST_YEAR = 1900, 9000  # beyond these, the moment in a local time zone may not exist
@@ -313,6 +318,12 @@ def table_columns(kind: type[Base], without: set[str] | None = None) -> dict[str
     return {key: column for key, column in table.c.items() if key not in left_out}
 
 
+NOT_NEGATIVE = (
+    "steps",
+    *(n for n, column in table_columns(TrialRow).items() if n.endswith("_seconds") and not column.nullable),
+)
+
+
 def kinds(kind: type[Base], without: set[str] | None = None) -> dict[str, str]:
     """Returns what each column of a table holds: "integer", "number", "flag", "time", "json" or "text"."""
     return {name: _kind(column) for name, column in table_columns(kind, without).items()}
@@ -449,7 +460,7 @@ def trial_record(key: int, row: Mapping[str, Any]) -> TrialRecord:
     fields: dict[str, Any] = {"tags": (), "note": "", "excluded": False, "curve": (), "artifacts": ()}
     record = from_row(TrialRecord, source, **fields)
     check_trial_number(record.number)
-    for name in ("steps", "cost_seconds", "continued_seconds", "suggest_seconds"):
+    for name in NOT_NEGATIVE:
         if row[name] < 0:
             raise ValueError(f"{name} is {row[name]}, below 0")
     if record.state.finished != (record.finished_at is not None):

@@ -31,13 +31,13 @@ import numpy as np
 import numpy.typing as npt
 
 from protein.analysis.columns import Column, Kind, Mask
+from protein.columns import GROUPS  # where a name without a group is looked for, in this order
 from protein.errors import UsageError
 from protein.spelling import nearest
 from protein.units import SECONDS
 
 MAX_LENGTH = 2_000  # characters of a filter
 MAX_DEPTH = 40  # parentheses and nots within each other
-GROUPS = ("params", "metrics", "timings")  # where a name without a group is looked for, in this order
 TOKEN = re.compile(
     r"""\s*(?:
       (?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?P<unit>[dhms])?(?![\w.]))

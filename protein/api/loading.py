@@ -2,11 +2,12 @@
 
 import functools
 import os
-from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from protein.api import stores
-from protein.columns import MAX_CURVE_POINTS, MAX_CURVES, TrialColumns
+from protein.columns import FIELDS, MAX_CURVE_POINTS, MAX_CURVES, OTHERS, TrialColumns
 from protein.errors import UsageError
 from protein.types import Direction, SweepSpec
 
@@ -15,9 +16,10 @@ if TYPE_CHECKING:
 
 _INDEX = "number"  # of the trials, which no column may be called
 _SCORES = ("score", "predicted_score", "predicted_score_low", "predicted_score_high")
-_TIMES = ("started_at", "finished_at")
-_TEXTS = ("origin", "reason", "note", "owner")
-_PLAIN = (
+_ORDER = (  # of the columns, behind the params
+    "state",
+    "end",
+    "score",
     "cost_seconds",
     "run_seconds",
     "lost_seconds",
@@ -28,6 +30,20 @@ _PLAIN = (
     "predicted_cost_seconds",
     "predicted_cost_seconds_low",
     "predicted_cost_seconds_high",
+    "predicted_score",
+    "predicted_score_low",
+    "predicted_score_high",
+    "continues",
+    "kind",
+    "origin",
+    "reason",
+    "note",
+    "owner",
+    "tags",
+    "excluded",
+    "started_at",
+    "finished_at",
+    *OTHERS,
 )
 
 
@@ -124,27 +140,10 @@ def load(name: str | None = None, store: str | os.PathLike[str] | None = None) -
 
 
 def _frame(pandas: Any, columns: TrialColumns, direction: Direction) -> Any:
-    facts: dict[str, Any] = {
-        "state": _categories(pandas, [one.value for one in columns.state]),
-        "end": _categories(pandas, [None if one is None else one.value for one in columns.end]),
-    }
-    shown = {name: _shown(getattr(columns, name), direction) for name in _SCORES}
+    facts = {name: _shown_column(pandas, columns, name, direction) for name in _ORDER}
     if direction is Direction.MINIMIZE:
-        shown["predicted_score_low"], shown["predicted_score_high"] = (
-            shown["predicted_score_high"],
-            shown["predicted_score_low"],
-        )
-    facts["score"] = shown.pop("score")
-    facts |= {name: getattr(columns, name) for name in _PLAIN} | shown
-    continues = pandas.array(columns.continues, dtype="Int64")
-    continues[columns.continues < 0] = pandas.NA
-    facts["continues"] = continues
-    facts["kind"] = _categories(pandas, [one.value for one in columns.kind])
-    facts |= {name: pandas.array(list(getattr(columns, name)), dtype=object) for name in _TEXTS}
-    facts["tags"] = pandas.array(list(columns.tags), dtype=object)
-    facts["excluded"] = columns.excluded
-    for name in _TIMES:
-        facts[name] = pandas.to_datetime(getattr(columns, name), unit="s", utc=True).round("us")
+        low, high = facts["predicted_score_low"], facts["predicted_score_high"]
+        facts["predicted_score_low"], facts["predicted_score_high"] = high, low
     facts |= {f"metrics.{name}": values for name, values in columns.metrics.items()}
     facts |= {f"timings.{name}": values for name, values in columns.timings.items()}
     names: dict[str, str] = {}
@@ -158,8 +157,19 @@ def _frame(pandas: Any, columns: TrialColumns, direction: Direction) -> Any:
     return pandas.DataFrame({**params, **facts}, index=index)
 
 
-def _categories(pandas: Any, words: Sequence[str | None]) -> Any:
-    return pandas.Categorical(words)
+def _shown_column(pandas: Any, columns: TrialColumns, name: str, direction: Direction) -> Any:
+    values, kind = getattr(columns, name), FIELDS.get(name, float)
+    if name in _SCORES:
+        return _shown(values, direction)
+    if name == "continues":
+        continues = pandas.array(values, dtype="Int64")
+        continues[values < 0] = pandas.NA
+        return continues
+    if kind is datetime:
+        return pandas.to_datetime(values, unit="s", utc=True).round("us")
+    if issubclass(kind, StrEnum):
+        return pandas.Categorical([None if one is None else one.value for one in values])
+    return pandas.array(list(values), dtype=object) if kind in (str, tuple) else values
 
 
 def _shown(scores: Any, direction: Direction) -> Any:

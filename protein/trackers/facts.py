@@ -13,6 +13,7 @@ import hashlib
 import math
 from collections.abc import Mapping
 
+from protein.columns import FIELDS, OTHERS
 from protein.types import Measurement, Params, SweepRecord, TrialRecord
 
 SCORE = "score"
@@ -78,6 +79,7 @@ def results(trial: TrialRecord) -> dict[str, float]:
     """Returns the numbers of a trial as a whole. A score that it lacks is left out: it has none."""
     found: dict[str, float] = {"number": trial.number, COST: trial.cost_seconds, STEPS: trial.steps}
     found |= {"run_seconds": trial.run_seconds, "suggest_seconds": trial.suggest_seconds}
+    found |= {name: getattr(trial, name) for name in OTHERS if FIELDS[name] in (int, float)}
     if trial.score is not None:
         found[SCORE] = trial.score
     for name, estimate in (("score", trial.predicted_score), ("cost_seconds", trial.predicted_cost_seconds)):

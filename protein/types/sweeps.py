@@ -5,11 +5,20 @@ import math
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from protein.types.quantities import Direction
 
 IMPORTED = "imported"  # the method of a sweep whose trials another tool has run
+
+
+T = TypeVar("T")
+
+
+def later(default: T) -> T:
+    """A field that stores did not have from the beginning: what was exported before holds this value."""
+    found: T = dataclasses.field(default=default, metadata={"later": True})
+    return found
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +68,7 @@ class SweepRecord:
     max_cost_seconds: float | None
     created_at: datetime
     requested: Request = Request.RUN
-    ended: str = ""  # why its last run ended, in words for people; "" while it runs, and before it has
+    ended: str = later("")  # why its last run ended, in words for people; "" while it runs, and before it has
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any
 from protein.types.designer import MAX_BUSY_SHARE, Observation, Params, Suggestion
 from protein.types.ends import TrialEnd, TrialState, check_end
 from protein.types.quantities import Measurement
-from protein.types.sweeps import Provenance
+from protein.types.sweeps import Provenance, later
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,8 +114,8 @@ class TrialRecord(Trial, Suggestion, Result, Annotation):
     suggest_seconds: float  # wall clock of the engine's own work on this suggestion
     # Seconds that it spent and then had to spend again, because an interruption lost what it had learnt in them. They
     # count against the sweep's budget, and are not in `cost_seconds`.
-    lost_seconds: float = 0.0
-    cancel_requested: bool = False  # a person has asked for its end
+    lost_seconds: float = later(0.0)
+    cancel_requested: bool = later(False)  # a person has asked for its end
     curve: tuple[Measurement, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
     provenance: Provenance

@@ -3,12 +3,38 @@
 import collections
 import dataclasses
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
-from protein.columns import Dot
+from protein.columns import OTHERS, Dot
 from protein.direction import shown_trial
 from protein.engine import pareto
 from protein.types import Estimate, SweepRecord, TrialEnd, TrialRecord, TrialState
+
+_FIELDS = (  # of a trial, in the order in which they are printed, behind what `point` gives
+    "seed",
+    "state",
+    "end",
+    "reason",
+    "kind",
+    "origin",
+    "continues",
+    "predicted_score",
+    "predicted_cost_seconds",
+    "suggest_seconds",
+    "lost_seconds",
+    *OTHERS,
+    "timings",
+    "metrics",
+    "artifacts",
+    "tags",
+    "note",
+    "excluded",
+    "provenance",
+    "started_at",
+    "finished_at",
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,30 +148,23 @@ def point(record: TrialRecord) -> dict[str, Any]:
 
 def trial(record: TrialRecord, *, curve: bool) -> dict[str, Any]:
     """Returns everything about a trial; its learning curve only when asked."""
-    values: dict[str, Any] = {
-        **point(record),
-        "seed": record.seed,
-        "state": str(record.state),
-        "end": None if record.end is None else str(record.end),
-        "reason": record.reason,
-        "kind": str(record.kind),
-        "origin": record.origin,
-        "continues": record.continues,
-        "predicted_score": estimate(record.predicted_score),
-        "predicted_cost_seconds": estimate(record.predicted_cost_seconds),
-        "suggest_seconds": record.suggest_seconds,
-        "lost_seconds": record.lost_seconds,
-        "timings": dict(record.timings),
-        "metrics": dict(record.metrics),
-        "artifacts": [dataclasses.asdict(artifact) for artifact in record.artifacts],
-        **annotation(record),
-        "provenance": dataclasses.asdict(record.provenance),
-        "started_at": record.started_at.isoformat(),
-        "finished_at": None if record.finished_at is None else record.finished_at.isoformat(),
-    }
+    values = {**point(record), **{name: _plain(getattr(record, name)) for name in _FIELDS}}
     if curve:
-        values["curve"] = [dataclasses.asdict(measurement) for measurement in record.curve]
+        values["curve"] = _plain(record.curve)
     return values
+
+
+def _plain(value: Any) -> Any:
+    """Returns a field's value as JSON has it."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return str(value) if isinstance(value, StrEnum) else value
 
 
 def annotation(record: TrialRecord) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from protein.columns import OTHERS
 from protein.direction import shown_score
 from protein.types import (
     CONTINUABLE,
@@ -218,6 +219,8 @@ def trial(record: TrialRecord, width: int, unit: str = "steps") -> RenderableTyp
         facts.add_row("  off by", error)
     facts.add_row(unit, f"{record.steps:,}")
     facts.add_row("suggested in", text.seconds(record.suggest_seconds))
+    for name in OTHERS:
+        facts.add_row(name, cleaned(str(getattr(record, name)), MAX_TEXT))
     for name, value in record.timings.items():
         facts.add_row(USAGE.get(name, f"{name} (not in cost)"), text.seconds(value))
     for name, value in record.metrics.items():

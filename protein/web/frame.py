@@ -13,6 +13,7 @@ Notation: `n` is the number of trials.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -20,39 +21,21 @@ import numpy.typing as npt
 
 from protein.analysis.columns import Column, Indices, Kind, absent, column_of, joined_tables
 from protein.api.recommended import score_range
-from protein.columns import TrialColumns
+from protein.columns import FIELDS, GROUPS, OTHERS, TABLE_FIELDS, TrialColumns
 from protein.types import Direction, SweepRecord
 
-# The fields of a trial in the order in which tables show them, and what each holds.
-FIELDS: Mapping[str, Kind] = {
-    "sweep": Kind.TEXT,
-    "number": Kind.INTEGER,
-    "state": Kind.TEXT,
-    "end": Kind.TEXT,
-    "score": Kind.NUMBER,
-    "cost_seconds": Kind.NUMBER,
-    "steps": Kind.INTEGER,
-    "predicted_score": Kind.NUMBER,
-    "predicted_score_low": Kind.NUMBER,
-    "predicted_score_high": Kind.NUMBER,
-    "predicted_cost_seconds": Kind.NUMBER,
-    "predicted_cost_seconds_low": Kind.NUMBER,
-    "predicted_cost_seconds_high": Kind.NUMBER,
-    "kind": Kind.TEXT,
-    "origin": Kind.TEXT,
-    "reason": Kind.TEXT,
-    "tags": Kind.TAGS,
-    "note": Kind.TEXT,
-    "excluded": Kind.BOOLEAN,
-    "continues": Kind.INTEGER,
-    "continued_seconds": Kind.NUMBER,
-    "run_seconds": Kind.NUMBER,
-    "lost_seconds": Kind.NUMBER,
-    "suggest_seconds": Kind.NUMBER,
-    "started_at": Kind.TIME,
-    "finished_at": Kind.TIME,
+_KINDS: Mapping[Any, Kind] = {
+    int: Kind.INTEGER,
+    float: Kind.NUMBER,
+    bool: Kind.BOOLEAN,
+    datetime: Kind.TIME,
+    tuple: Kind.TAGS,
 }
-GROUPS = ("params", "metrics", "timings")
+# The fields of a trial in the order in which tables show them, and what each holds. The cost of the run is a sum.
+SHOWN: Mapping[str, Kind] = {
+    "sweep": Kind.TEXT,
+    **{name: _KINDS.get(FIELDS.get(name, float), Kind.TEXT) for name in (*TABLE_FIELDS, *OTHERS)},
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +69,7 @@ class Frame(Table):
 
     @classmethod
     def empty(cls, sweep: SweepRecord) -> "Frame":
-        columns = {key: absent(0, kind) for key, kind in FIELDS.items()}
+        columns = {key: absent(0, kind) for key, kind in SHOWN.items()}
         return cls(sweep=sweep, cursor=None, version=0, columns=columns, revisions=np.zeros(0, np.int64))
 
     @property
@@ -178,7 +161,7 @@ def _columns(sweep: SweepRecord, changes: TrialColumns) -> dict[str, Column]:
     """Returns the columns of some trials as they are shown. What the store says is NaN is missing: it keeps no NaN."""
     count = len(changes)
     columns = {}
-    for key, kind in FIELDS.items():
+    for key, kind in SHOWN.items():
         values = [sweep.spec.name] * count if key == "sweep" else getattr(changes, key)
         columns[key] = _column(values, kind)
     columns["continues"] = dataclasses.replace(columns["continues"], missing=changes.continues < 0)

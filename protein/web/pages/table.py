@@ -15,10 +15,11 @@ from starlette.routing import BaseRoute
 
 from protein.analysis import filters
 from protein.analysis.columns import Column, Indices, Mask
+from protein.columns import GROUPS
 from protein.errors import UsageError
 from protein.spelling import nearest
 from protein.web.answers import Query, get, number_text
-from protein.web.frame import GROUPS, Frame, Table
+from protein.web.frame import Frame, Table
 from protein.web.viewer import MAX_SWEEPS, Viewer
 
 MAX_ROWS = 1_000  # in one answer
