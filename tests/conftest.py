@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import postgresql
 import pytest
 import ray_clusters
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 # As `protein` itself does, before torch is imported: tests run beside each other, and OpenMP threads that spin while
 # they wait take the cores from all the others.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+# No test measures time: where other programs have the cores, an example or its making may take long.
+hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("untimed")
 
 _numbers = itertools.count()
 
