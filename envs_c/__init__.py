@@ -4,6 +4,9 @@ Every array is the caller's own and is written in place: no copies, one call a s
 Needs only numpy. Pass a torch tensor on the CPU as `.numpy()`, which shares its memory.
 """
 
+if not __name__.startswith("protein."):  # from the repository's root it would be a second copy, with other classes
+    raise ImportError(f"import protein.{__name__} in place of {__name__}")
+
 import dataclasses
 
 import numpy as np

@@ -8,6 +8,9 @@ it on a network file system (NFS, SMB), where locks and shared memory do not wor
 A store belongs to the process that opened it. Do not use it after a fork.
 """
 
+if not __name__.startswith("protein."):  # from the repository's root it would be a second copy, with other classes
+    raise ImportError(f"import protein.{__name__} in place of {__name__}")
+
 from pathlib import Path
 from typing import TYPE_CHECKING
 

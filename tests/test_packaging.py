@@ -72,3 +72,13 @@ def test_sdist_gives_the_same_wheel(source: Path, tmp_path: Path) -> None:
     assert members(build("wheel", unpacked, tmp_path / "from_sdist")) == members(
         build("wheel", source, tmp_path / "from_source")
     )
+
+
+@pytest.mark.parametrize("name", ["trainer.run", "storage", "envs_c"])
+def test_a_package_is_imported_under_its_full_name_alone(name: str) -> None:
+    """From the repository's root, `import trainer` would load a second copy, whose classes are others."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"import {name}"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    package = name.partition(".")[0]
+    assert done.stderr.splitlines()[-1] == f"ImportError: import protein.{package} in place of {package}"

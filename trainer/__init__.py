@@ -12,3 +12,6 @@
 
 Another kind of training gets a package beside `ppo/`, and shares `optim/`, `machine/` and `kernels/` with it.
 """
+
+if not __name__.startswith("protein."):  # from the repository's root it would be a second copy, with other classes
+    raise ImportError(f"import protein.{__name__} in place of {__name__}")

@@ -186,7 +186,7 @@ def test_without_permission_to_write(locked: str) -> None:
 
 READ_AS_NOBODY = """
 import os, sys
-import storage.existing, storage.store  # while they can be read
+import protein.storage.existing, protein.storage.store  # while they can be read
 from protein.storage import open_store
 from protein.errors import StoreError
 if os.geteuid() == 0:

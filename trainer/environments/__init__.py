@@ -18,10 +18,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from protein.envs_c import EnvSpec, Episodes
 from protein.spelling import nearest
 
 from ... import envs_c
-from ...envs_c import EnvSpec, Episodes
 from ..errors import ConfigError
 from ..users_code import RAISED, back_here, in_words
 from . import arguments

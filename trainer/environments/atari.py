@@ -21,7 +21,8 @@ import numpy.typing as npt
 from ale_py import ALEInterface, LoggerMode
 from ale_py.vector_env import AtariVectorEnv
 
-from ...envs_c import EnvSpec
+from protein.envs_c import EnvSpec
+
 from ..errors import ConfigError
 from . import arguments
 from .base import CountedEnv, Rows, picture_game

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...envs_c import EnvSpec, Episodes
+from protein.envs_c import EnvSpec, Episodes
+
 from .episodes import EpisodeCounter, require
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...envs_c import Episodes
+from protein.envs_c import Episodes
 
 
 class EpisodeCounter:

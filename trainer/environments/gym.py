@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
-from ...envs_c import EnvSpec
+from protein.envs_c import EnvSpec
+
 from ..errors import ConfigError, TrainerError
 from ..users_code import RAISED, find_beside_us, in_words
 from . import arguments

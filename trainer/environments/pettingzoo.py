@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...envs_c import EnvSpec
+from protein.envs_c import EnvSpec
+
 from ..errors import ConfigError, TrainerError
 from ..users_code import RAISED, fail, find, in_words
 from . import arguments

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from ...envs_c import VecEnv
+from protein.envs_c import VecEnv
+
 from ..errors import ConfigError
 from . import GYMNASIUM, PETTINGZOO, PROCGEN, PYTHON, VectorEnv, kind_of, make
 
@@ -82,7 +83,7 @@ def make_visible(name: str, *, seed: int, frame_skip: int, args: Mapping[str, An
 
         envs = own_envs
     else:
-        from ...envs_c import drawing
+        from protein.envs_c import drawing
 
         envs = make(name, 1, seed=seed, frame_skip=frame_skip, args=args)
         native = cast(VecEnv, envs)

@@ -29,7 +29,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...envs_c import Episodes
+from protein.envs_c import Episodes
+
 from ..errors import TrainerError
 from .base import CountedEnv, Resumption, Rows
 from .gym import describe

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from protein.envs_c import EnvSpec
 from protein.spelling import nearest
 
-from ...envs_c import EnvSpec
 from ..errors import ConfigError
 from . import arguments
 from .base import CountedEnv, Rows, picture_game

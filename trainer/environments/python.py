@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...envs_c import EnvSpec, Episodes
+from protein.envs_c import EnvSpec, Episodes
+
 from ..errors import ConfigError, TrainerError
 from ..users_code import RAISED, fail, find, in_words
 from . import arguments

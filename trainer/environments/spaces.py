@@ -22,7 +22,8 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from ...envs_c import EnvSpec
+from protein.envs_c import EnvSpec
+
 from ..errors import ConfigError, TrainerError
 
 CHOICES_MAX = 2**20  # of a space: each is an input of the network, or a logit

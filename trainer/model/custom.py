@@ -29,9 +29,9 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from protein.envs_c import EnvSpec
 from protein.spelling import nearest
 
-from ...envs_c import EnvSpec
 from ..config import PolicyConfig
 from ..errors import ConfigError
 from ..users_code import RAISED, argument_names, find, in_words

@@ -24,7 +24,8 @@ from typing import Protocol
 
 import torch
 
-from ...envs_c import EnvSpec
+from protein.envs_c import EnvSpec
+
 from ..kernels import sample
 
 HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)

@@ -30,7 +30,8 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from ...envs_c import EnvSpec
+from protein.envs_c import EnvSpec
+
 from ..config import PolicyConfig
 from ..errors import ConfigError
 from ..kernels import (

@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from ...envs_c import EnvSpec
+from protein.envs_c import EnvSpec
+
 from ..config import RunConfig
 from ..environments import names_module
 from ..errors import CheckpointError, ConfigError

@@ -24,7 +24,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 
-from ...envs_c import Episodes
+from protein.envs_c import Episodes
+
 from ..machine.stopwatch import Stopwatch
 from ..model.policy import Policy
 from ..optim.gradients import flatten_

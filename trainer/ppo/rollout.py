@@ -33,9 +33,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from protein.envs_c import EnvSpec
+from protein.envs_c import EnvSpec, Episodes
 
-from ...envs_c import Episodes
 from ..environments import VectorEnv, playing, resume
 from ..environments.base import Rows
 from ..machine.cuda import host_zeros, to_device

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import torch
 
-from ...envs_c import EnvSpec
+from protein.envs_c import EnvSpec
+
 from ..config import PolicyConfig, RunConfig
 from ..errors import CheckpointError
 from ..machine import checkpoint as checkpoints

@@ -10,7 +10,8 @@ import warnings
 
 import torch
 
-from ...envs_c import EnvSpec
+from protein.envs_c import EnvSpec
+
 from ..config import RunConfig
 from ..errors import ConfigError
 from ..machine.precision import autocast, update_precision
