@@ -12,6 +12,7 @@ from protein.trainer.config import PolicyConfig
 from protein.trainer.machine.precision import FULL
 from protein.trainer.machine.stopwatch import Stopwatch
 from protein.trainer.model.policy import Policy
+from protein.trainer.ppo.overlap import InterleavedRollout
 from protein.trainer.ppo.rollout import Rollout
 
 CPU = torch.device("cpu")
@@ -118,7 +119,7 @@ def make_policy(spec: EnvSpec, *, sharp: float = 20.0, **config: Any) -> Policy:
 def make_rollout(
     envs: Sequence[Any], policy: Policy, horizon: int, *, seed: int = 0, gamma: float = 0.9, precision: str = FULL[0]
 ) -> Rollout:
-    return Rollout(
+    return (Rollout if len(envs) == 1 else InterleavedRollout)(
         envs,
         policy,
         horizon=horizon,

@@ -9,24 +9,15 @@ values of all steps are read from it at once.
 The noise that turns outputs into actions is drawn for the whole rollout at once. With several processes, each process
 draws the noise of all agents and uses the columns of its own agents. So an agent acts as it would in one process.
 
-With environments in worker processes (`protein.trainer.environments.pool`) each group of them steps on as soon as its
-last step is done. Otherwise they step in turn.
+Environments that step beside the policy or beside the update are in `protein.trainer.ppo.overlap`, which a first reader
+may skip.
 
-Where batches overlap with updates (`protein.trainer.ppo.overlap`) there are two sets of buffers. Batch k is
-overwritten when batch k + 2 is collected.
-
-With two halves of the environments (double buffering) one half steps in a thread of its own while the policy acts on
-the other. The order in which they step does not change the results, because the halves share neither state nor
-randomness. A network that is one fused kernel computes each row alone, so its results also equal those of undivided
-environments. Other networks round differently for another number of rows.
-
-Normalised observations and scaled rewards: see `protein.trainer.normalise`.
+Normalised observations and scaled rewards: see `protein.trainer.normalise.Conditioning`.
 """
 
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,7 +27,6 @@ import torch
 from protein.envs_c import EnvSpec, Episodes
 
 from ..environments import VectorEnv, playing, resume
-from ..environments.base import Rows
 from ..machine.cuda import host_zeros, to_device
 from ..machine.distributed import ALONE, World
 from ..machine.precision import autocast
@@ -183,9 +173,9 @@ class Buffers:
 
 
 class Group:
-    """The environments that step together, all or one half: columns `first` to `last` of the buffers."""
+    """Environments that step together: some columns of the buffers, all where there is one group."""
 
-    def __init__(self, envs: VectorEnv, columns: slice, threaded: bool) -> None:
+    def __init__(self, envs: VectorEnv, columns: slice) -> None:
         self.envs = envs
         self.columns = columns
         self.rows: list[Row] = []  # of the buffers that are being filled
@@ -193,48 +183,22 @@ class Group:
         shape = (envs.num_agents, envs.spec.observation_size)
         self.final_observations = np.zeros(shape, envs.spec.observation_dtype)
         self.finals: list[tuple[int, npt.NDArray[np.int64], npt.NDArray[Any]]] = []  # step, agents, rows
-        self.pool = getattr(envs, "pool", None)  # processes that step several groups, this one among them
-        self._thread = ThreadPoolExecutor(1) if threaded and self.pool is None else None
-        self._pending: Future[None] | None = None
-        self._begun: int | None = None  # the step that processes have begun
 
     def step(self, t: int) -> None:
         """Steps the environments, or begins to."""
-        if self.pool is not None:
-            self.envs.begin(self.rows[t].actions)  # type: ignore[attr-defined]
-            self._begun = t
-        elif self._thread is None:
-            self._step(t)
-        else:
-            self._pending = self._thread.submit(self._step, t)
-
-    @property
-    def is_done(self) -> bool:
-        """Whether no step has been begun, or processes have finished it."""
-        return self._begun is None or bool(self.pool.is_done(self.envs.number))  # type: ignore
-
-    def close(self) -> None:
-        """Waits for the step that was begun, even if it fails."""
-        if self._thread is not None:
-            self._thread.shutdown(wait=True)
-
-    def wait(self) -> None:
-        """Waits for the step that was begun, and raises the error that it raised."""
-        if self._pending is not None:
-            self._pending.result()
-            self._pending = None
-        if self._begun is not None:
-            t, self._begun = self._begun, None
-            self.envs.finish(Rows(*self.rows[t][1:], self.final_observations))  # type: ignore[attr-defined]
-            self._keep_finals(t)
-
-    def _step(self, t: int) -> None:
         if self.playing is not None:
             self.playing[t] = playing(self.envs)
         self.envs.step(*self.rows[t], self.final_observations)
-        self._keep_finals(t)
+        self.keep_finals(t)
 
-    def _keep_finals(self, t: int) -> None:
+    def wait(self) -> None:
+        """Waits for a step that was begun, and raises the error that it raised."""
+
+    def close(self) -> None:
+        """Waits for a step that was begun, even if it fails."""
+
+    def keep_finals(self, t: int) -> None:
+        """Keeps the final observations of the episodes that were truncated at step `t`."""
         row = self.rows[t]
         if row.truncations.any():
             cut = np.flatnonzero(row.truncations & ~row.terminals)
@@ -260,7 +224,7 @@ class Rollout:
         keep: int = 1,
         pin: bool = False,
     ) -> None:
-        """`envs` is one vectorised environment, or its two halves for double buffering: this process's share.
+        """`envs`: this process's share; several parts of it step in turn.
 
         `keep`: how many batches are kept; `collect` overwrites the oldest. `pin`: batches are copied to a GPU, so host
         buffers are in pinned memory; where the network is on a GPU they are in any case.
@@ -282,12 +246,13 @@ class Rollout:
         self._all_noise = torch.zeros(horizon, noise_rows, agents * world.size, device=device)
         self._noise = self._all_noise[..., agents * world.rank : agents * (world.rank + 1)]
         self._state = torch.zeros(agents, policy.state_size, device=device) if policy.state_size else None
-        self._groups = [
-            Group(env, of_group, threaded=len(envs) > 1) for env, of_group in zip(envs, columns, strict=True)
-        ]
+        self._groups = [self._group(env, of_group) for env, of_group in zip(envs, columns, strict=True)]
         self._horizon = self._start = horizon
         self._idled = False  # whether an agent did not act in some step of the last batch
         self.conditioning = Conditioning()
+
+    def _group(self, envs: VectorEnv, columns: slice) -> Group:
+        return Group(envs, columns)
 
     @property
     def num_agents(self) -> int:
@@ -382,8 +347,9 @@ class Rollout:
         switch("rollout_forward")
         self._policy.distribution.fill_noise_(self._all_noise[:steps], self._generator)
         finals: Finals = []
-        take = self._in_turn if groups[0].pool is None else self._as_they_finish
-        steps = take(steps, time_is_up, finals)
+        steps = self._take_steps(steps, time_is_up, finals)
+        for group in groups:
+            group.wait()
         self._start = steps
         switch("rollout_forward")
         for group in groups:
@@ -393,39 +359,13 @@ class Rollout:
         switch("other")
         return batch
 
-    def _in_turn(self, steps: int, time_is_up: Callable[[], bool], finals: Finals) -> int:
+    def _take_steps(self, steps: int, time_is_up: Callable[[], bool], finals: Finals) -> int:
         """Steps the groups one after the other; returns how many steps each has taken."""
         for t in range(steps):
             if t and time_is_up():
-                steps = t
-                break
+                return t
             for group in self._groups:
                 self._advance(group, t, finals)
-        for group in self._groups:
-            group.wait()
-        return steps
-
-    def _as_they_finish(self, steps: int, time_is_up: Callable[[], bool], finals: Finals) -> int:
-        """Steps each group as soon as processes have finished its last step; returns how many steps each has taken.
-
-        One group may be ahead of another, up to the end of the rollout. What a group does depends on its own steps
-        alone. So the order makes no difference to the results.
-        """
-        taken = [0] * len(self._groups)
-        pool = self._groups[0].pool
-        while min(taken) < steps:
-            for index, group in enumerate(self._groups):
-                if taken[index] and time_is_up():
-                    steps = min(steps, max(taken))
-                if taken[index] < steps and group.is_done:
-                    self._advance(group, taken[index], finals)
-                    taken[index] += 1
-            self._stopwatch.switch("environment")
-            waiting = all(t == steps or not group.is_done for t, group in zip(taken, self._groups, strict=True))
-            if min(taken) < steps and waiting:
-                pool.receive()  # type: ignore[union-attr]
-        for group in self._groups:
-            group.wait()
         return steps
 
     def _advance(self, group: Group, t: int, finals: Finals) -> None:

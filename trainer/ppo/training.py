@@ -28,7 +28,7 @@ from ..machine.stopwatch import Stopwatch
 from ..model.policy import Policy
 from ..normalise import decided
 from ..progress import Progress, RunContext, decay_is_next
-from .overlap import Collector, Snapshot
+from .overlap import Collector, InterleavedRollout, Snapshot
 from .rollout import Rollout
 from .state import Scores, TrainingState
 from .trial import require_trainable
@@ -70,45 +70,45 @@ class Training:
         require_trainable(self._policy, config, device)
         check_batch(config, self._spec.agents_per_env, world.size, has_memory=self._policy.state_size > 0)
         self.progress.require_writable()
-        host = torch.device("cpu")
-        acting = host if train.cpu_inference else device
-        snapshot = Snapshot(self._policy, acting) if train.cpu_inference or train.overlap else None
-        self._snapshot = snapshot
-        self._action_generator = torch.Generator(acting).manual_seed(actions)
-        self._shuffle_generator = torch.Generator().manual_seed(shuffle)
+        snapshot = None  # of the weights: the network that acts is the one that trains
+        if train.cpu_inference or train.overlap:
+            snapshot = Snapshot(self._policy, torch.device("cpu") if train.cpu_inference else device)
+        acting = device if snapshot is None else snapshot.device
         self._ppo = PPO(
             self._policy,
             train,
             device=device,
-            generator=self._shuffle_generator,
+            generator=torch.Generator().manual_seed(shuffle),
             stopwatch=self._stopwatch,
             world=world,
             # With overlap the weights have changed since, and the ratios correct for all that has.
             recompute_logprobs=acting != device and not train.overlap,
         )
-        self._rollout = Rollout(
+        self._rollout = (Rollout if len(self._envs) == 1 else InterleavedRollout)(
             self._envs,
             self._policy if snapshot is None else snapshot.policy,
             horizon=train.horizon,
             gamma=train.gamma,
             device=acting,
-            generator=self._action_generator,
+            generator=torch.Generator(acting).manual_seed(actions),
             stopwatch=Stopwatch(acting) if train.overlap else self._stopwatch,
             precision=train.precision,
             world=world,
             keep=2 if train.overlap else 1,
             pin=device.type == "cuda",
         )
-        own_agents, layer = self._agents // world.size, self._policy.largest_layer
-        self._collector = Collector(
-            self._rollout,
-            snapshot,
-            self._ppo.weights,
-            overlap=train.overlap,
-            device=device,
-            stopwatch=self._stopwatch,
-            prepare=lambda: context.arithmetic.prepare_threads(own_agents, layer),
-        )
+        self._collector: Collector | None = None  # the rollout itself collects
+        if snapshot is not None:
+            own_agents, layer = self._agents // world.size, self._policy.largest_layer
+            self._collector = Collector(
+                self._rollout,
+                snapshot,
+                self._ppo.weights,
+                overlap=train.overlap,
+                device=device,
+                stopwatch=self._stopwatch,
+                prepare=lambda: context.arithmetic.prepare_threads(own_agents, layer),
+            )
         self._rollout.reset(envs)
         self._scores = Scores(max(train.score_window, self._agents), world)
         self._state = TrainingState(
@@ -157,7 +157,8 @@ class Training:
         try:
             stopped = self._train()
         finally:
-            self._collector.close()
+            if self._collector is not None:
+                self._collector.close()
         progress.save(self._write)
         recent = self._scores.summary()
         self._world.close()  # from here on the processes share nothing
@@ -219,7 +220,7 @@ class Training:
         if train.overlap:  # both threads use these settings, so they must not change while one of them computes
             self._prepare(train.minibatch_size // world.size)
         while progress.steps < train.total_timesteps:
-            if not self._collector.in_flight:
+            if self._collector is None or not self._collector.in_flight:
                 stopped = progress.between_steps(self._write, decays=self._schedule.decay_is_next(progress.steps))
                 if stopped:
                     break
@@ -227,17 +228,17 @@ class Training:
             stopwatch.switch("other")
             if not train.overlap:
                 self._prepare(agents // world.size)
-            batch, finished = self._collector.take(self._schedule.horizon(progress.steps), progress.time_is_up)
+            horizon = self._schedule.horizon(progress.steps)
+            if self._collector is None:
+                batch, finished = self._rollout.collect(horizon, progress.time_is_up), self._rollout.drain_episodes()
+            else:
+                batch, finished = self._collector.take(horizon, progress.time_is_up)
             batch = self._rollout.settle(batch, world)
             taken = len(batch) * world.size
             fraction = progress.fraction(taken)
             progress.advance(taken)
-            # A checkpoint or an end that is due comes after this batch, so no other is begun.
-            ends = (
-                progress.checkpoint_due or self._schedule.decay_is_next(progress.steps) or progress.ended() is not None
-            )
-            if train.overlap and not ends and not progress.time_is_up() and progress.steps < train.total_timesteps:
-                self._collector.begin(self._schedule.horizon(progress.steps), progress.time_is_up)
+            if self._collector is not None and train.overlap:
+                self._collect_ahead(self._collector)
             self._prepare(min(train.minibatch_size // world.size, len(batch)))
             try:
                 self._figures |= self._ppo.update(batch, fraction, progress.time_is_up)
@@ -252,6 +253,14 @@ class Training:
         if progress.unreported:
             self._measure()
         return stopped or "steps"
+
+    def _collect_ahead(self, collector: Collector) -> None:
+        """Begins the next batch beside the update, where nothing comes before it."""
+        progress, schedule, total = self.progress, self._schedule, self._config.train.total_timesteps
+        # A checkpoint or an end that is due comes after this batch, so no other is begun.
+        ends = progress.checkpoint_due or schedule.decay_is_next(progress.steps) or progress.ended() is not None
+        if not ends and not progress.time_is_up() and progress.steps < total:
+            collector.begin(schedule.horizon(progress.steps), progress.time_is_up)
 
     def _prepare(self, rows: int) -> None:
         self._context.arithmetic.prepare(rows, self._policy.largest_layer)
