@@ -97,7 +97,7 @@ def _has_memory(config: RunConfig, spec: environments.EnvSpec, device: str) -> b
     if not config.policy.module:
         return config.policy.recurrence != "none"
     from protein.trainer.machine.precision import resolve_device  # loads torch
-    from protein.trainer.ppo.trial import try_out
+    from protein.trainer.ppo.trainable import try_out
 
     return try_out(config, spec, resolve_device(device)).state_size > 0
 

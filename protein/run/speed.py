@@ -2,7 +2,7 @@
 
     cost in reference seconds = own seconds x speed,    speed = calibration of the reference / own calibration
 
-A machine's calibration is how long fixed work takes there (`protein.trainer.calibration`). So the speed is 1 on the
+A machine's calibration is how long fixed work takes there (`protein.trainer.machine_speed`). So the speed is 1 on the
 reference machine, and 2 on one that is twice as fast.
 
 A backend reports in reference seconds, and so everything beyond it (curves, costs, budget, front, store) is in them.
@@ -197,7 +197,7 @@ def measure_speed(here: Mapping[str, Any], *, log: Callable[[str], None]) -> Mac
     Raises:
         TrialFailed: the calibration failed.
     """
-    command = [sys.executable, "-m", "protein.trainer.calibration", "--threads", str(here["threads"])]
+    command = [sys.executable, "-m", "protein.trainer.machine_speed", "--threads", str(here["threads"])]
     command += ["--device", here["device"], "--max-seconds", f"{CALIBRATION_SECONDS:g}"]
     environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ, "PYTHONSAFEPATH": "1"}
     try:

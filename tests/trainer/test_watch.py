@@ -11,11 +11,10 @@ import torch
 
 from protein import envs_c
 from protein.trainer.config import RunConfig
-from protein.trainer.environments.pictures import make_visible
 from protein.trainer.errors import CheckpointError, ConfigError
 from protein.trainer.evaluate import evaluate
 from protein.trainer.run import run
-from protein.trainer.watch import Player
+from protein.trainer.watch import Player, make_visible
 
 
 def train(directory: Path, env: str, *, frame_skip: int = 1, recurrence: str = "none") -> Path:

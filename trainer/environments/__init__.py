@@ -18,10 +18,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from protein import envs_c
 from protein.envs_c import EnvSpec, Episodes
 from protein.spelling import nearest
 
-from ... import envs_c
 from ..errors import ConfigError
 from ..users_code import RAISED, back_here, in_words
 from . import arguments
@@ -169,64 +169,37 @@ def make(
         ConfigError: there is no environment of that name, or it cannot be used; the message gives the reason.
     """
     kind = kind_of(name)
+    common: dict[str, Any] = {"seed": seed, "frame_skip": frame_skip, "first_index": first_index}
+    if kind not in KINDS:
+        arguments.refuse(args or {}, name)
+        try:
+            return envs_c.VecEnv(name, num_envs, threads=threads, **common)
+        except envs_c.UnknownEnvError as error:
+            raise ConfigError(str(error)) from error
+    common["args"] = args
     if kind in GYMNASIUM:
-        from .gym import is_atari
+        from .gym import GymnasiumEnv, is_atari
 
         if is_atari(name):
             from .atari import AtariEnv
 
-            return AtariEnv(
-                name,
-                num_envs,
-                seed=seed,
-                frame_skip=frame_skip,
-                first_index=first_index,
-                args=args,
-                threads=cores or threads,
-                training=training,
-            )
-    if kind == ASYNC:
-        from .pool import PoolEnv
+            return AtariEnv(name, num_envs, threads=cores or threads, training=training, **common)
+        if kind == ASYNC:
+            from .pool import PoolEnv
 
-        return PoolEnv(
-            name,
-            num_envs,
-            seed=seed,
-            frame_skip=frame_skip,
-            first_index=first_index,
-            args=args,
-            workers=workers,
-            cores=cores,
-        )
-    if kind in GYMNASIUM:
-        from .gym import GymnasiumEnv
-
-        return GymnasiumEnv(name, num_envs, seed=seed, frame_skip=frame_skip, first_index=first_index, args=args)
+            return PoolEnv(name, num_envs, workers=workers, cores=cores, **common)
+        return GymnasiumEnv(name, num_envs, **common)
     if kind == PETTINGZOO:
         from .pettingzoo import PettingZooEnv
 
-        return PettingZooEnv(name, num_envs, seed=seed, frame_skip=frame_skip, first_index=first_index, args=args)
+        return PettingZooEnv(name, num_envs, **common)
     if kind == PROCGEN:
         from .procgen import ProcgenEnv
 
-        return ProcgenEnv(
-            name,
-            num_envs,
-            seed=seed,
-            frame_skip=frame_skip,
-            first_index=first_index,
-            args=args,
-            threads=cores or threads,
-        )
-    if kind == PYTHON:
-        from .python import PythonEnv
+        return ProcgenEnv(name, num_envs, threads=cores or threads, **common)
+    from .python import PythonEnv
 
-        return PythonEnv(name, num_envs, seed=seed, frame_skip=frame_skip, first_index=first_index, args=args)
-    arguments.refuse(args or {}, name)
-    try:
-        return envs_c.VecEnv(name, num_envs, seed=seed, frame_skip=frame_skip, threads=threads, first_index=first_index)
-    except envs_c.UnknownEnvError as error:
-        raise ConfigError(str(error)) from error
+    return PythonEnv(name, num_envs, **common)
 
 
 def groups(envs: VectorEnv) -> Sequence[VectorEnv]:

@@ -14,6 +14,7 @@ Some environments keep less than PettingZoo's contract. An agent that leaves wit
 that is cut off without a last observation was last seen a step before.
 """
 
+import collections
 import contextlib
 import copy
 import json
@@ -266,8 +267,6 @@ def _make(name: str, kwargs: Mapping[str, Any], args: Mapping[str, Any]) -> Any:
     with _telling(name), arguments.refusals(args, takes, name):
         env = factory(**copy.deepcopy(dict(kwargs)))  # an environment may change its lists and tables
     if type(env).__module__.startswith("pettingzoo."):
-        from .pettingzoo_cycle import quicken_
-
         quicken_(env)
     return env
 
@@ -282,3 +281,45 @@ def _factory(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     module, factory = find(module_name, function or FUNCTION, failing=failing, what="function", extras=_EXTRAS)
     takes = factory if function else getattr(module, "raw_env", factory)
     return factory, takes
+
+
+def quicken_(env: Any) -> None:
+    """Lets a parallel environment that is made of one whose agents take turns step without detours.
+
+    Most of PettingZoo's environments are written for agents that take turns (AEC). `parallel_env` wraps them. In each
+    step and for each agent, PettingZoo's wrapper also computes an observation that nobody reads, and it asks for every
+    attribute through two more wrappers, which check actions and the order of calls. Our actions are in their space and
+    our calls in order, so here the innermost environment is asked itself. The results are the same. An environment that
+    has a way of its own, or one of whose wrappers has, stays as it is.
+
+    Source: `aec_to_parallel_wrapper.step` of PettingZoo 1.24 to 1.27.
+    """
+    # An environment of the user's own may keep PettingZoo's interface without the package.
+    from pettingzoo.utils.conversions import aec_to_parallel_wrapper
+    from pettingzoo.utils.wrappers import AssertOutOfBoundsWrapper, BaseWrapper, OrderEnforcingWrapper
+
+    if type(env) is not aec_to_parallel_wrapper:
+        return
+    turns: Any = env.aec_env
+    while type(turns) in (AssertOutOfBoundsWrapper, OrderEnforcingWrapper):  # those only check; a subclass may do more
+        turns = turns.env
+    if isinstance(turns, BaseWrapper):
+        return
+    theirs = env.step
+
+    def step(actions: Any) -> Any:
+        rewards: dict[Any, Any] = collections.defaultdict(int)
+        for agent in turns.agents:
+            if agent != turns.agent_selection:
+                return theirs(actions)  # which refuses it and says why
+            turns.step(actions[agent])
+            for other in turns.agents:
+                rewards[other] += turns.rewards[other]
+        ended, cut, infos = dict(turns.terminations), dict(turns.truncations), dict(turns.infos)
+        seen = {agent: turns.observe(agent) for agent in turns.agents}
+        while turns.agents and (turns.terminations[turns.agent_selection] or turns.truncations[turns.agent_selection]):
+            turns.step(None)
+        env.agents = turns.agents
+        return seen, rewards, ended, cut, infos
+
+    env.step = step

@@ -1,4 +1,4 @@
-"""A user's own network: `policy.module = "my_file:MyNet"`, a plain `nn.Module` with this contract.
+"""A custom network, the user's own: `policy.module = "my_file:MyNet"`, a plain `nn.Module` with this contract.
 
 Notation: `B` samples; `S` floats of memory of an agent; `shape` of an observation; `A` action numbers: one logit for
 each choice of each discrete component, or the mean of each continuous action (2A: the means, then the log standard
@@ -19,7 +19,7 @@ given everything.
 A network with a memory is called once for each step, and its state is zeroed where an episode begins. The outputs of a
 sample may depend on that sample alone. So there can be no BatchNorm or dropout: while PPO compares the policy with that
 of a moment ago, nothing but the weights may have changed. All this is tried out when the network is built. Whether it
-can be trained, `protein.trainer.ppo.trial` tries.
+can be trained, `protein.trainer.ppo.trainable` tries.
 """
 
 import inspect
@@ -42,7 +42,7 @@ TRIED = 3  # samples of a trial call
 TOLERANCE = 1e-3  # of the outputs, between samples alone and together: float32 rounds otherwise for another size
 
 
-class OwnNetwork(nn.Module):
+class CustomNetwork(nn.Module):
     """Calls the user's network on whole segments; `state_size` is its memory."""
 
     def __init__(

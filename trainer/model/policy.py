@@ -48,7 +48,7 @@ from ..kernels import (
     mlp_vjp,
     numbers,
 )
-from .custom import OwnNetwork
+from .custom import CustomNetwork
 from .heads import CategoricalValue, Gaussian, ScalarValue, ValueHead, distribution_of
 
 LARGE_IMAGE = 36  # pixels of the shorter side; from here on strides shrink the image before it becomes features
@@ -97,7 +97,7 @@ class Policy(nn.Module):
         self._lstm_layers: tuple[torch.Tensor, ...] | None = None
         self._packed: LstmPolicy | None = None
         self.recurrence: LSTM | MinGRU | None = None
-        self.own: OwnNetwork | None = None
+        self.own: CustomNetwork | None = None  # under this name its weights are in checkpoints
         self.value_encoder: MLP | CNN | None = None  # where the value function shares nothing with the policy
         if config.module:
             self._build_own(spec, config, generator)
@@ -133,7 +133,7 @@ class Policy(nn.Module):
 
     def _build_own(self, spec: EnvSpec, config: PolicyConfig, generator: torch.Generator) -> None:
         """Builds the user's network in the place of encoder, recurrence and output layer."""
-        self.own = OwnNetwork(
+        self.own = CustomNetwork(
             spec,
             config,
             action_outputs=self._head_rows,

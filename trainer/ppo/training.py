@@ -31,7 +31,7 @@ from ..progress import Progress, RunContext, decay_is_next
 from .overlap import Collector, InterleavedRollout, Snapshot
 from .rollout import Rollout
 from .state import Scores, TrainingState
-from .trial import require_trainable
+from .trainable import require_trainable
 from .update import PPO
 
 

@@ -7,7 +7,7 @@ import pytest
 from walk_env import training, walk_example  # noqa: F401 (a fixture)
 
 from protein.trainer.environments import make, playing, spec
-from protein.trainer.environments.episodes import EpisodeCounter
+from protein.trainer.environments.base import EpisodeCounter
 from protein.trainer.errors import ConfigError
 from protein.trainer.run import run
 

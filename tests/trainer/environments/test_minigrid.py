@@ -59,7 +59,7 @@ def test_what_is_seen_is_what_minigrid_computes(name: str, args: dict[str, Any])
     from minigrid.core.world_object import Door
     from minigrid.minigrid_env import MiniGridEnv
 
-    from protein.trainer.environments.minigrid_view import observe
+    from protein.trainer.environments.minigrid import observe
 
     of_minigrid: Any = MiniGridEnv.gen_obs
     made = {k: v for k, v in args.items() if k == "agent_view_size"}
@@ -87,7 +87,7 @@ def test_what_is_seen_is_what_minigrid_computes(name: str, args: dict[str, Any])
 def test_an_environment_with_a_view_of_its_own_keeps_it() -> None:
     from minigrid.envs.empty import EmptyEnv
 
-    from protein.trainer.environments.minigrid_view import observe, quicken_
+    from protein.trainer.environments.minigrid import observe, quicken_
 
     class Blind(EmptyEnv):
         def gen_obs(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from protein.trainer.environments.pettingzoo_cycle import quicken_
+from protein.trainer.environments.pettingzoo import quicken_
 
 pettingzoo = pytest.importorskip("pettingzoo")
 conversions = pytest.importorskip("pettingzoo.utils.conversions")

@@ -15,7 +15,7 @@ from protein.envs_c import EnvSpec
 from ..config import RunConfig
 from ..errors import ConfigError
 from ..machine.precision import autocast, update_precision
-from ..model.custom import CONTRACT, OwnNetwork
+from ..model.custom import CONTRACT, CustomNetwork
 from ..model.policy import Policy
 
 AGENTS, STEPS = 4, 3  # of the minibatch; a memory is carried over the steps
@@ -43,70 +43,72 @@ def require_trainable(policy: Policy, config: RunConfig, device: torch.device) -
     Raises:
         ConfigError: a pass fails, or its gradient is missing or not finite.
     """
-    own = policy.own
-    if own is None:
+    custom = policy.own
+    if custom is None:
         return
     if config.train.overlap or config.train.cpu_inference:
-        own.called("cannot be copied, which train.overlap and train.cpu_inference need", copy.deepcopy, policy)
+        custom.called("cannot be copied, which train.overlap and train.cpu_inference need", copy.deepcopy, policy)
     with torch.random.fork_rng():
-        _step(policy, own, config, device)
-        _differentiate(policy, own, config, device)
+        _step(policy, custom, config, device)
+        _differentiate(policy, custom, config, device)
 
 
-def _step(policy: Policy, own: OwnNetwork, config: RunConfig, device: torch.device) -> None:
+def _step(policy: Policy, custom: CustomNetwork, config: RunConfig, device: torch.device) -> None:
     """Takes one step as a rollout does."""
-    observations, state, resets = _example(policy, own, 1, device)
+    observations, state, resets = _example(policy, custom, 1, device)
     out = torch.empty(policy.rows, AGENTS, device=device)
     with torch.no_grad(), autocast(device, config.train.precision):
-        own.called(
+        custom.called(
             f"failed in a step of {AGENTS} agents", policy.step, observations[0], state, resets[0], out, after=state
         )
 
 
-def _differentiate(policy: Policy, own: OwnNetwork, config: RunConfig, device: torch.device) -> None:
+def _differentiate(policy: Policy, custom: CustomNetwork, config: RunConfig, device: torch.device) -> None:
     """Computes the gradients of actions and values."""
     precision = update_precision(config.train)
     steps = min(STEPS, config.train.horizon) if policy.state_size else 1
-    example = _example(policy, own, steps, device)
+    example = _example(policy, custom, steps, device)
     samples = f"a minibatch of {steps} x {AGENTS} samples" if policy.state_size else f"a minibatch of {AGENTS} samples"
     returned: list[tuple[torch.Tensor, ...]] = []
-    hook = own.module.register_forward_hook(lambda _module, _given, found: returned.append(found))
+    hook = custom.module.register_forward_hook(lambda _module, _given, found: returned.append(found))
     with warnings.catch_warnings(record=True) as traces, torch.autograd.set_detect_anomaly(True):
         # Of an operation whose derivative fails, torch tells where it came from in a warning.
         warnings.simplefilter("always")
         try:
             with autocast(device, precision):
-                output, _ = own.called(f"failed on {samples}", policy, *example)
+                output, _ = custom.called(f"failed on {samples}", policy, *example)
         finally:
             hook.remove()
         parts = {"actions": output[: policy.action_rows], "values": output[policy.action_rows :]}
         for index, (name, part) in enumerate(parts.items()):
             if not any(found[index].requires_grad for found in returned):
                 raise ConfigError(
-                    f"{own.name} must return {name} that can be differentiated by its weights, but its {name} are cut"
-                    f" off from them: leave out .detach(), .item(), .data, numpy and torch.no_grad: {CONTRACT}"
+                    f"{custom.name} must return {name} that can be differentiated by its weights, but its {name} are"
+                    f" cut off from them: leave out .detach(), .item(), .data, numpy and torch.no_grad: {CONTRACT}"
                 )
             if not bool(part.isfinite().all()):
                 begins = ", whose state begins as zeros" if policy.state_size else ""
-                raise ConfigError(f"{own.name} must return {name} that are finite, on {samples}{begins}: {CONTRACT}")
-            weights = [weight for weight in own.parameters() if weight.requires_grad]
+                raise ConfigError(f"{custom.name} must return {name} that are finite, on {samples}{begins}: {CONTRACT}")
+            weights = [weight for weight in custom.parameters() if weight.requires_grad]
             try:
                 gradients = torch.autograd.grad(part.float().sum(), weights, retain_graph=True, allow_unused=True)
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:  # an operation of the user's own may raise anything
                 trace = "\n".join(str(one.message) for one in traces)
-                raise own.failed(f"failed in the backward pass of its {name}, on {samples}", error, trace) from error
+                raise custom.failed(f"failed in the backward pass of its {name}, on {samples}", error, trace) from error
             if not all(bool(gradient.isfinite().all()) for gradient in gradients if gradient is not None):
-                raise ConfigError(f"{own.name} must have finite gradients, but that of its {name} is not: {CONTRACT}")
+                raise ConfigError(
+                    f"{custom.name} must have finite gradients, but that of its {name} is not: {CONTRACT}"
+                )
 
 
 def _example(
-    policy: Policy, own: OwnNetwork, steps: int, device: torch.device
+    policy: Policy, custom: CustomNetwork, steps: int, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
     """Returns observations, the state before them and where it is reset, as the policy takes them."""
     noise = torch.Generator().manual_seed(0)
-    observations = torch.rand(steps, AGENTS, own.observation_size, generator=noise)
+    observations = torch.rand(steps, AGENTS, custom.observation_size, generator=noise)
     if policy.observation_dtype == torch.uint8:
         observations = observations.mul_(255)
     state = torch.zeros(AGENTS, policy.state_size, device=device) if policy.state_size else None

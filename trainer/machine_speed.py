@@ -1,4 +1,4 @@
-"""How fast this machine trains: `python -m protein.trainer.calibration [--threads N] [--device D] [--max-seconds S]`.
+"""How fast this machine trains: `python -m protein.trainer.machine_speed [--threads N] [--device D] [--max-seconds S]`.
 
 A few short trainings of fixed work are timed again and again. Each has another kind of network: a small MLP, an LSTM
 and a larger MLP, with environments in C around them. So the sum of what a trial does is in the figure: stepping
@@ -6,10 +6,9 @@ environments, acting, advantages, updates.
 
 Other programs can only make a training slower. So the time in which they had its cores does not count, where the system
 tells it, and each workload counts with its fastest round. The calibration ends once the two fastest rounds of all
-workloads agree, or at its limit. One figure stands for the machine: the geometric
-mean of the workloads' seconds.
+workloads agree, or at its limit. One figure stands for the machine: the geometric mean of the workloads' seconds.
 
-On stdout there is a JSON object after each round (`Progress`), and one at the end (`Calibration`).
+On stdout there is a JSON object after each round (`Round`), and one at the end (`Calibration`).
 """
 
 import argparse
@@ -164,7 +163,7 @@ def _spread(times: list[float]) -> float:
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m protein.trainer.calibration", allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog="python -m protein.trainer.machine_speed", allow_abbrev=False)
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--max-seconds", type=float, default=MAX_SECONDS)

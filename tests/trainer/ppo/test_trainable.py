@@ -12,7 +12,7 @@ from training_parts import CPU, make_spec
 
 from protein.trainer.config import RunConfig
 from protein.trainer.errors import ConfigError
-from protein.trainer.ppo.trial import require_trainable, try_out
+from protein.trainer.ppo.trainable import require_trainable, try_out
 
 HERE = __name__
 

@@ -6,23 +6,23 @@ import math
 
 import pytest
 
-from protein.trainer import calibration
-from protein.trainer.calibration import Progress, main, measure
+from protein.trainer import machine_speed
+from protein.trainer.machine_speed import Progress, main, measure
 
 
 @pytest.fixture(autouse=True)
 def little_work(monkeypatch: pytest.MonkeyPatch) -> None:
     small = {
         name: (env, policy, dataclasses.replace(train, total_timesteps=train.horizon * env.num_envs))
-        for name, (env, policy, train) in calibration.WORKLOADS.items()
+        for name, (env, policy, train) in machine_speed.WORKLOADS.items()
     }
-    monkeypatch.setattr(calibration, "WORKLOADS", small)
+    monkeypatch.setattr(machine_speed, "WORKLOADS", small)
 
 
 def test_the_figure_is_the_geometric_mean_of_the_fastest_rounds() -> None:
     told: list[Progress] = []
     found = measure(threads=1, device="cpu", max_seconds=0.0, report=told.append)
-    assert set(found.parts) == set(calibration.WORKLOADS)
+    assert set(found.parts) == set(machine_speed.WORKLOADS)
     assert math.prod(found.parts.values()) == pytest.approx(found.seconds**3)
     assert (found.device, found.threads, found.rounds) == ("cpu", 1, 2)
     assert [one.round for one in told] == [1, 2]
@@ -31,11 +31,11 @@ def test_the_figure_is_the_geometric_mean_of_the_fastest_rounds() -> None:
 
 
 def test_it_ends_when_two_rounds_agree_or_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "STABLE", math.inf)
-    assert measure(threads=1, device="cpu", max_seconds=3600.0).rounds == calibration.MIN_ROUNDS
-    monkeypatch.setattr(calibration, "STABLE", -1.0)
+    monkeypatch.setattr(machine_speed, "STABLE", math.inf)
+    assert measure(threads=1, device="cpu", max_seconds=3600.0).rounds == machine_speed.MIN_ROUNDS
+    monkeypatch.setattr(machine_speed, "STABLE", -1.0)
     found = measure(threads=1, device="cpu", max_seconds=0.2)
-    assert found.rounds >= calibration.MIN_ROUNDS
+    assert found.rounds >= machine_speed.MIN_ROUNDS
 
 
 def test_the_command_line_gives_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
