@@ -14,6 +14,7 @@ from ..errors import CheckpointError, ConfigError
 from ..machine import checkpoint as checkpoints
 from ..machine.checkpoint import Checkpoint
 from ..machine.distributed import World
+from ..progress import Progress
 from .config import LanguageConfig
 from .data.batches import Batches
 from .data.corpus import Corpus
@@ -89,23 +90,12 @@ class LanguageState:
     batches: Batches
     world: World
 
-    def write(
-        self,
-        path: Path,
-        *,
-        steps: int,
-        elapsed_seconds: float,
-        first_step: int,
-        score: float | None,
-        micro_batch: int,
-    ) -> None:
+    def write(self, path: Path, progress: Progress, *, score: float | None, micro_batch: int) -> None:
         """Writes a checkpoint. All processes may call this, and the first one writes.
 
         Args:
             path: the file.
-            steps: tokens that were trained on.
-            elapsed_seconds: of training.
-            first_step: after which the clock began.
+            progress: of the run, in tokens.
             score: the last one that was measured.
             micro_batch: rows of a forward pass.
 
@@ -125,12 +115,12 @@ class LanguageState:
                 kind=checkpoints.LANGUAGE,
                 subject=self.config.subject,
                 config=self.config.to_dict(),
-                steps=steps,
-                elapsed_seconds=elapsed_seconds,
+                steps=progress.steps,
+                elapsed_seconds=progress.elapsed,
                 score=score,
                 # Copies, because tied weights and views of one vector share their memory, which the format forbids.
                 tensors={f"{prefix}/{n}": t.clone() for prefix, group in groups.items() for n, t in group.items()},
-                first_step=first_step,
+                first_step=progress.first_step,
                 details={
                     "vocab_size": self.corpus.vocab_size,
                     "tokenizer": digest(self.corpus.tokenizer),

@@ -366,15 +366,7 @@ class LanguageTraining:
         return found
 
     def _write(self, path: Path) -> None:
-        progress = self.progress
-        self._state.write(
-            path,
-            steps=progress.steps,
-            elapsed_seconds=progress.elapsed,
-            first_step=progress.first_step,
-            score=self._score,
-            micro_batch=self._micro_batch,
-        )
+        self._state.write(path, self.progress, score=self._score, micro_batch=self._micro_batch)
 
 
 class Curve:

@@ -22,6 +22,7 @@ from ..machine.distributed import World
 from ..model import saved as policies
 from ..model.policy import Policy
 from ..normalise import Normalizer, RewardScaler, restored
+from ..progress import Progress
 from .overlap import Snapshot
 from .rollout import Rollout
 from .update import PPO
@@ -93,15 +94,8 @@ class TrainingState:
     scores: Scores
     world: World
 
-    def write(self, path: Path, config: RunConfig, *, steps: int, elapsed_seconds: float, first_step: int) -> None:
+    def write(self, path: Path, config: RunConfig, progress: Progress) -> None:
         """Writes a checkpoint. All processes have to call this, and the first one writes.
-
-        Args:
-            path: the file.
-            config: of the run.
-            steps: environment steps that were made.
-            elapsed_seconds: of training.
-            first_step: after which the clock began.
 
         Raises:
             DiskError: the file cannot be written.
@@ -126,11 +120,11 @@ class TrainingState:
             path,
             config,
             self.spec,
-            steps=steps,
-            elapsed_seconds=elapsed_seconds,
+            steps=progress.steps,
+            elapsed_seconds=progress.elapsed,
             score=recent.mean,
             tensors={f"{prefix}/{name}": t for prefix, group in groups.items() for name, t in group.items()},
-            first_step=first_step,
+            first_step=progress.first_step,
         )
 
     def num_bytes(self) -> int:
@@ -140,11 +134,7 @@ class TrainingState:
         return weights + self.ppo.state_bytes() + rollout * self.world.size
 
     def read_(self, path: Path, config: RunConfig) -> Checkpoint:
-        """Sets all parts to what a checkpoint holds, and returns it.
-
-        Args:
-            path: the file.
-            config: of the run that goes on from it.
+        """Sets all parts to what a checkpoint holds, for a run of this config, and returns it.
 
         Raises:
             CheckpointError: it is of another environment, network, number of environments or of processes.

@@ -272,14 +272,7 @@ class Training:
         )
 
     def _write(self, path: Path) -> None:
-        progress = self.progress
-        self._state.write(
-            path,
-            self._config,
-            steps=progress.steps,
-            elapsed_seconds=progress.elapsed,
-            first_step=progress.first_step,
-        )
+        self._state.write(path, self._config, self.progress)
 
 
 class Schedule:
