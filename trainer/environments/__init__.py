@@ -26,21 +26,6 @@ from ..errors import ConfigError
 from ..users_code import RAISED, back_here, in_words
 from . import arguments
 
-__all__ = [
-    "EnvSpec",
-    "Episodes",
-    "VectorEnv",
-    "closing",
-    "groups",
-    "kind_of",
-    "make",
-    "names_module",
-    "playing",
-    "resume",
-    "spec",
-]
-
-
 ASYNC = "gym-async"
 GYMNASIUM = ("gym", ASYNC)
 PYTHON = "python"

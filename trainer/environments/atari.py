@@ -57,17 +57,12 @@ class AtariEnv(CountedEnv):
         threads: int = 1,
         training: bool = False,
     ) -> None:
-        """Makes the games.
+        """Makes the games; see `trainer.environments.make`.
 
         Args:
-            name: `gym:ALE/NAME-v5`.
-            num_envs: at least 1.
-            seed: of the first episodes.
             frame_skip: how often an action of `SKIP` frames is repeated.
-            first_index: of the first instance.
             args: of `AtariVectorEnv`, but for those that the trainer gives.
             threads: that step the games.
-            training: the loss of a life is terminal.
 
         Raises:
             ConfigError: there is no such game, or an argument is unknown.

@@ -58,17 +58,7 @@ class PoolEnv(CountedEnv):
         workers: int = 0,
         cores: int = 0,
     ) -> None:
-        """Starts the workers.
-
-        Args:
-            name: `gym-async:ID`.
-            num_envs: at least 1.
-            seed: of the first episodes.
-            frame_skip: frames for which a decision is held.
-            first_index: of the first instance.
-            args: of the environment's constructor.
-            workers: processes; 0: measured.
-            cores: that may be used; 0: all that this process may use.
+        """Starts the workers; see `trainer.environments.make`.
 
         Raises:
             ConfigError: as `gym.describe`.

@@ -64,14 +64,10 @@ class ProcgenEnv(CountedEnv):
         args: Mapping[str, Any] | None = None,
         threads: int = 1,
     ) -> None:
-        """Makes the games.
+        """Makes the games; see `trainer.environments.make`.
 
         Args:
-            name: `procgen:GAME`.
-            num_envs: at least 1.
-            seed: of the first episodes.
             frame_skip: must be 1. The games of a batch cannot be stepped apart, and one may end before the others.
-            first_index: of the first instance.
             args: of `ProcgenGym3Env`, but for those that the trainer gives.
             threads: that step the games.
 

@@ -161,17 +161,8 @@ def distribution_of(spec: EnvSpec) -> Distribution:
     return Gaussian(spec.continuous_actions) if spec.continuous_actions else Discrete(spec.action_sizes)
 
 
-class ValueHead(Protocol):
-    """`rows` of output and what they mean."""
-
-    rows: int
-
-    def decode(self, output: torch.Tensor) -> torch.Tensor:
-        """Maps `rows x ...` to values `...`."""
-
-
 class ScalarValue:
-    """The value itself."""
+    """The value itself: `rows` of output, which `decode` maps from `rows x ...` to values `...`."""
 
     rows = 1
 

@@ -49,7 +49,7 @@ from ..kernels import (
     numbers,
 )
 from .custom import CustomNetwork
-from .heads import CategoricalValue, Gaussian, ScalarValue, ValueHead, distribution_of
+from .heads import CategoricalValue, Gaussian, ScalarValue, distribution_of
 
 LARGE_IMAGE = 36  # pixels of the shorter side; from here on strides shrink the image before it becomes features
 LONGEST_MEMORY = 256.0  # time constant, in steps, of a minGRU's slowest unit at initialisation
@@ -80,7 +80,7 @@ class Policy(nn.Module):
         super().__init__()
         hidden = config.hidden_size
         self.distribution = distribution_of(spec)
-        self.value_head: ValueHead = (
+        self.value_head: CategoricalValue | ScalarValue = (
             CategoricalValue(config.value_bins, config.value_limit) if config.value_bins else ScalarValue()
         )
         self.action_rows = self.distribution.rows
