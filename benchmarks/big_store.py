@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy import create_engine, text
 
-from protein.api import trainer_sweep
+from protein.api import definition
 from protein.config.resolve import load
 from protein.config.settings import SweepConfig
 from protein.space import Space
@@ -58,7 +58,7 @@ def make(path: Path, *, trials: int, points: int, name: str = "big", seed: int =
     """
     layers = load(ENV, config_file=None, flags={}, for_sweep=True)
     store = open_store(str(path))
-    sweep = store.create_sweep(trainer_sweep.define(layers, SweepConfig(), name), 1e9)
+    sweep = store.create_sweep(definition.define_trainer_sweep(layers, SweepConfig(), name), 1e9)
     store.close()
     space, rng = Space.from_dict(sweep.spec.space), np.random.default_rng(seed)
     engine = create_engine(f"sqlite:///{path}")

@@ -118,7 +118,7 @@ def measure(name: str, folder: Path, url: str) -> tuple[int, float, float, float
         [done] = trackers.sync([tracker], url, "s", lambda *_: None)
         if done.error:
             raise RuntimeError(f"{name}: {done.error}")
-        return done.written, time.perf_counter() - began
+        return done.num_written, time.perf_counter() - began
 
     if name == "mlflow-server":
         with server(folder) as (address, process):

@@ -325,13 +325,3 @@ class WholeStore(SqlStore):
                     session.execute(delete(kind).where(kind.trial_id.in_(part)))
                 session.execute(delete(TrialRow).where(TrialRow.id.in_(part)))
             session.execute(delete(SweepRow).where(SweepRow.id == sweep_id))
-
-    def forget_artifacts(self, sweep_id: int, freed: Iterable[tuple[int, Artifact]]) -> None:
-        """Deletes the entries of files that are there no more: of each the trial's number, and the artifact."""
-        with self._transaction(self._write_engine) as session:
-            mine = select(TrialRow.number, TrialRow.id).where(TrialRow.sweep_id == sweep_id)
-            ids = dict(session.execute(mine).all())
-            a = ArtifactRow
-            for number, artifact in freed:
-                same = (a.trial_id == ids[number], a.kind == artifact.kind, a.path == artifact.path)
-                session.execute(delete(a).where(*same))

@@ -44,14 +44,16 @@ from engine.methods import make_method
 from engine.protocol import Method
 
 from protein import storage
-from protein.api import trainer_sweep
+from protein.api import definition
 from protein.config.layers import flatten
 from protein.config.resolve import file_name, load
 from protein.engine import pareto, recommend, results
+from protein.engine.settings import EngineSettings
 from protein.ports import Designer, SweepStatus
 from protein.run.trainer import LocalBackend
 from protein.space import Space
 from protein.sweep.loop import LoopSettings, run_sweep
+from protein.sweep.methods import make_designer
 from protein.types import (
     Budget,
     Measurement,
@@ -142,10 +144,12 @@ def sweep(
     ours, _, options = method.partition(":")
     name = f"{file_name(env)}-{method.replace(':', '-')}-{seed}"
     settings = dataclasses.replace(layers.sweep, seed=seed, method="protein", workers=1)
-    spec = trainer_sweep.define(layers, settings, name)
+    spec = definition.define_trainer_sweep(layers, settings, name)
     space, values = Space.from_dict(spec.space), flatten(spec.config)
     start = {key: values[key] for key in space.names}
-    designer: Designer = trainer_sweep.designer(spec, settings)
+    designer: Designer = make_designer(
+        spec.method, space, start, seed=spec.seed, settings=EngineSettings(early_stopping=settings.early_stopping)
+    )
     if ours != "protein":
         designer = _Peer(make_method(method, space, start, seed))
         for file in (f"{name}.db", f"{name}.db-wal", f"{name}.db-shm"):

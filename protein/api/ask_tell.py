@@ -21,6 +21,7 @@ from typing import Any, Literal
 import numpy as np
 
 from protein import validate
+from protein.api.options import Options
 from protein.direction import shown_contender, shown_estimate, stored_score
 from protein.engine.budget import RunningCost, budget_left, limit_reached, why_nothing
 from protein.engine.laws import Laws, fit_laws
@@ -89,21 +90,20 @@ class Protein:
                 usable trial, a value of another kind than is asked for.
             SpaceError: `start` or an observation is not a point of the space.
         """
-        if not isinstance(space, Space):
-            raise UsageError(f"space must be a Space, got {shown(space)}; write Space([...])")
-        if start is not None:
-            space.validate(start := plain_params(start))
+        self._options = options = Options(
+            method=method,
+            seed=seed,
+            direction=validate.direction(direction),
+            start=start,
+            budget_seconds=validate.seconds(budget_seconds, "budget_seconds"),
+            max_trial_seconds=validate.seconds(max_trial_seconds, "max_trial_seconds"),
+            max_trials=max_trials,
+            can_continue=can_continue,
+        )
+        options.check(space)
         self._space = space
-        self._seed = validate.seed(seed)
-        self._budget_seconds = validate.seconds(budget_seconds, "budget_seconds")
-        self._max_trial_seconds = validate.seconds(max_trial_seconds, "max_trial_seconds")
-        self._max_trials = validate.most_trials(max_trials)
-        self._direction = validate.direction(direction)
         sources = [[self._inward(one) for one in trials] for trials in _listed_sources(warm_start)]
-        self._designer = make_designer(method, space, start, seed=self._seed, warm_start=sources)
-        if can_continue and space.cost_parameter is None:
-            raise UsageError("can_continue needs a cost_parameter in the space: the parameter that counts the steps")
-        self._can_continue = can_continue
+        self._designer = make_designer(method, space, options.start, seed=options.seed, warm_start=sources)
         self._observations: list[Observation] = []
         self._pending: list[Suggestion] = []
         self._ended = ""
@@ -151,7 +151,7 @@ class Protein:
         if chosen is None:
             return None
         numbers = tuple(known for i in chosen.trials if (known := seen[i].number) is not None)
-        return shown_contender(dataclasses.replace(chosen, trials=numbers), self._direction)
+        return shown_contender(dataclasses.replace(chosen, trials=numbers), self._options.direction)
 
     def laws(self) -> Laws:
         """Returns how each parameter's best value changes with cost; `Laws.plan` gives the config to try at a cost.
@@ -171,25 +171,25 @@ class Protein:
         """
         position = len(self._observations) + len(self._pending)
         remaining_trials = None
-        if self._max_trials is not None:
-            remaining_trials = self._max_trials - position
+        if self._options.max_trials is not None:
+            remaining_trials = self._options.max_trials - position
             if remaining_trials <= 0:
-                self._ended = limit_reached(self._max_trials)
+                self._ended = limit_reached(self._options.max_trials)
                 return None
         history = self._history()
         running = [pending.params for pending in self._pending]
         budget = dataclasses.replace(
             self._budget_left(),
-            max_trial_seconds=self._max_trial_seconds,
+            max_trial_seconds=self._options.max_trial_seconds,
             remaining_trials=remaining_trials,
         )
-        seed = int(np.random.SeedSequence([self._seed, position]).generate_state(1)[0])
+        seed = int(np.random.SeedSequence([self._options.seed, position]).generate_state(1)[0])
         suggestion = self._designer.suggest(history, running, budget, seed)
         if suggestion is None:
             self._ended = why_nothing(self._space, history, running, budget)
             return None
         self._ended = ""
-        predicted = shown_estimate(suggestion.predicted_score, self._direction)
+        predicted = shown_estimate(suggestion.predicted_score, self._options.direction)
         self._pending.append(dataclasses.replace(suggestion, predicted_score=predicted))
         # A copy of the params: training code may pop from it, and the pending suggestion has to keep its own.
         return dataclasses.replace(suggestion, predicted_score=predicted, params=dict(suggestion.params))
@@ -210,10 +210,10 @@ class Protein:
             SpaceError: the params are not a point of the space.
         """
         self._space.validate(params := plain_params(params))
-        points = _curve(curve, self._direction)
+        points = _curve(curve, self._options.direction)
         if self._suggested_continuation(params) is not None:
             return None
-        return self._designer.should_stop(self._history(), params, points, self._seed)
+        return self._designer.should_stop(self._history(), params, points, self._options.seed)
 
     def observe(
         self,
@@ -294,7 +294,7 @@ class Protein:
         """Returns the observations as the designer sees them: numbered, to be maximised, and which it may continue."""
         return [
             dataclasses.replace(
-                self._inward(one), number=i, resumable_seconds=one.run_seconds if self._can_continue else None
+                self._inward(one), number=i, resumable_seconds=one.run_seconds if self._options.can_continue else None
             )
             for i, one in enumerate(self._observations)
         ]
@@ -302,12 +302,12 @@ class Protein:
     def _budget_left(self) -> Budget:
         predictions = [suggestion.predicted_cost_seconds for suggestion in self._pending]
         return budget_left(
-            self._budget_seconds,
+            self._options.budget_seconds,
             [observation.cost_seconds for observation in self._observations],
             [
                 RunningCost(
                     predicted_seconds=None if predicted is None else predicted.value,
-                    max_trial_seconds=self._max_trial_seconds,
+                    max_trial_seconds=self._options.max_trial_seconds,
                 )
                 for predicted in predictions
             ],
@@ -326,13 +326,13 @@ class Protein:
 
     def _inward(self, observation: Observation) -> Observation:
         """Returns an observation whose score and curve are to be maximised."""
-        if self._direction is Direction.MAXIMIZE:
+        if self._options.direction is Direction.MAXIMIZE:
             return observation
         return dataclasses.replace(
             observation,
-            score=stored_score(observation.score, self._direction),
+            score=stored_score(observation.score, self._options.direction),
             curve=tuple(
-                dataclasses.replace(point, score=stored_score(point.score, self._direction))
+                dataclasses.replace(point, score=stored_score(point.score, self._options.direction))
                 for point in observation.curve
             ),
         )

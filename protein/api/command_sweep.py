@@ -1,5 +1,6 @@
-"""A sweep over a command: any program, in any language. Its definition, its designer, and what it found."""
+"""A sweep over a command: any program, in any language. Its definition, and the command line of what it found."""
 
+import dataclasses
 import itertools
 import os
 import re
@@ -12,14 +13,12 @@ from typing import Any
 from protein import envs_c
 from protein.api.definition import check_name
 from protein.config.resolve import file_name
+from protein.config.settings import SweepConfig
 from protein.config.space_toml import SpaceFile
 from protein.errors import UsageError
 from protein.names import NAME_LENGTH, folder_name
-from protein.ports import Designer
-from protein.run import command_settings
 from protein.run import command_settings as commands
 from protein.run.command_settings import CommandSettings, ScoreFrom, Style
-from protein.space import Space
 from protein.sweep import provenance
 from protein.types import Direction, SweepSpec, TrialRecord
 
@@ -30,31 +29,12 @@ _SCRIPT = re.compile(r"\.(py|sh|R|jl|js|ts|rb|pl|lua|jar)$")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 
-def define(
-    text: str | None,
-    given: SpaceFile,
-    *,
-    name: str | None = None,
-    direction: str | None = None,
-    method: str = "protein",
-    seed: int = 0,
-    params: str | None = None,
-    score_regex: str | None = None,
-    steps_regex: str | None = None,
-    score_csv: str | None = None,
-    score_tensorboard: str | None = None,
-    resume_flag: str | None = None,
-    chdir: str | None = None,
-) -> SweepSpec:
-    """Returns what defines a sweep over a command; it has no warm start yet.
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CommandOptions:
+    """How a command is run and read, as a user says it.
 
-    Args:
-        text: the command line with placeholders; None: the one that the space file gives.
-        given: what is searched, as a file says it.
-        name: of the sweep; None: that of the program.
-        direction: maximize or minimize; None: what the space file says, else maximize.
-        method: of the search.
-        seed: of the sweep.
+    Attributes:
+        command: the command line with placeholders; None: the one that the space file gives.
         params: how the command gets the parameters without a placeholder: flags, dashes, json or env; None: as flags
             where there are no placeholders.
         score_regex: for the score in the log. The other `score_...` are the other ways; None for all: JSON lines.
@@ -63,30 +43,53 @@ def define(
         score_tensorboard: the tag of the scalar.
         resume_flag: words for a trial that goes on from `{checkpoint}`.
         chdir: folder in which the command runs.
+    """
+
+    command: str | None = None
+    params: str | None = None
+    score_regex: str | None = None
+    steps_regex: str | None = None
+    score_csv: str | None = None
+    score_tensorboard: str | None = None
+    resume_flag: str | None = None
+    chdir: str | None = None
+
+
+def define(
+    asked: CommandOptions, given: SpaceFile, settings: SweepConfig, *, name: str | None, direction: str | None
+) -> SweepSpec:
+    """Returns what defines a sweep over a command; it has no warm start yet.
+
+    Args:
+        asked: how the command is run and read.
+        given: what is searched, as a file says it.
+        settings: how to search.
+        name: of the sweep; None: that of the program.
+        direction: maximize or minimize; None: what the space file says, else maximize.
 
     Raises:
         UsageError: something of it cannot work, or fits something else not.
     """
-    text = given.command if text is None else text
+    text = given.command if asked.command is None else asked.command
     if text is None:
         raise UsageError("--space needs --command: the program to run, as in --command 'python train.py --lr {lr}'")
     names = (*given.space.names, *given.space.fixed)
-    style: Style = commands.style_of(text, names, params or _style_given(text, names, given))
-    score_from, score, steps, file = _score(score_regex, steps_regex, score_csv, score_tensorboard)
-    settings = CommandSettings(
+    style: Style = commands.style_of(text, names, asked.params or _style_given(text, names, given))
+    score_from, score, steps, file = _score(asked)
+    command = CommandSettings(
         text=text,
         params=style,
         score_from=score_from,
         score=score,
         steps=steps,
         file=file,
-        resume=resume_flag or "",
-        chdir=chdir or "",
+        resume=asked.resume_flag or "",
+        chdir=asked.chdir or "",
         fixed=given.space.fixed,
     )
-    settings.check(names)
+    command.check(names)
     program = short_name(text)
-    _require_program(settings)
+    _require_program(command)
     if name is None:
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", file_name(Path(program).stem)).strip("-.")[:NAME_LENGTH] or "command"
     check_name(name, "--name")
@@ -94,33 +97,16 @@ def define(
         direction = (given.direction or Direction.MAXIMIZE).value
     if direction not in [one.value for one in Direction]:
         raise UsageError(f"--direction '{direction}' must be maximize or minimize")
-    config = {"own": {"start": given.start}, commands.SECTION: settings.to_dict()}
+    config = {"own": {"start": given.start}, commands.SECTION: command.to_dict()}
     return SweepSpec(
         name=name,
         env=program,
-        method=method,
-        seed=seed,
+        method=settings.method,
+        seed=settings.seed,
         direction=Direction(direction),
         space=given.space.to_dict(),
         config=config,
         provenance=provenance.collect(config),
-    )
-
-
-def designer(spec: SweepSpec, *, early_stopping: bool) -> Designer:
-    """Returns the designer of a sweep; it tries the config of the space file first, if there is one."""
-    # Late: they load the engine, and a command that only shows results needs none of it.
-    from protein.engine.settings import EngineSettings
-    from protein.engine.warm_start import source_observations
-    from protein.sweep.methods import make_designer
-
-    return make_designer(
-        spec.method,
-        Space.from_dict(spec.space),
-        spec.config["own"]["start"],
-        seed=spec.seed,
-        settings=EngineSettings(early_stopping=early_stopping),
-        warm_start=source_observations(spec.warm_start),
     )
 
 
@@ -139,9 +125,7 @@ def command_line(spec: SweepSpec, trial: TrialRecord) -> str:
     words = commands.words(settings, trial.params, seed=trial.seed, directory=directory)
     given = [f"{name}={value}" for name, value in commands.variables(settings, trial.params).items()]
     kept = trial.artifact("config")
-    if kept is not None and (
-        settings.params == "json" or "params_file" in command_settings.parse(settings.text, "").names
-    ):
+    if kept is not None and (settings.params == "json" or "params_file" in commands.parse(settings.text, "").names):
         params_file = str(Path(kept).with_name(commands.PARAMS_FILE))
         given.append(f"PROTEIN_PARAMS_FILE={params_file}")
         words = [word.replace(str(Path(directory) / commands.PARAMS_FILE), params_file) for word in words]
@@ -157,7 +141,7 @@ def short_name(text: str) -> str:
 
     It is never that of one of our environments.
     """
-    words = command_settings.parse(text, "--command").words
+    words = commands.parse(text, "--command").words
     scripts = [word for word in words if _SCRIPT.search(word) and not word.startswith("-")]
     modules = [after for word, after in itertools.pairwise(words) if word == "-m"]
     others = [word for word in words if not word.startswith(("-", "+")) and not _ASSIGNMENT.match(word)]
@@ -173,10 +157,9 @@ def _style_given(text: str, names: tuple[str, ...], given: SpaceFile) -> str | N
     return given.params if commands.style_of(text, names, None) == "flags" else None
 
 
-def _score(
-    regex: str | None, steps: str | None, csv: str | None, tensorboard: str | None
-) -> tuple[ScoreFrom, str, str, str]:
+def _score(asked: CommandOptions) -> tuple[ScoreFrom, str, str, str]:
     """Returns where the score is read: the way, the score's name in it, that of the steps, and the file."""
+    regex, csv, tensorboard, steps = asked.score_regex, asked.score_csv, asked.score_tensorboard, asked.steps_regex
     given = {"--score-regex": regex, "--score-csv": csv, "--score-tensorboard": tensorboard}
     chosen = [flag for flag, value in given.items() if value is not None]
     if len(chosen) > 1:
@@ -200,7 +183,7 @@ def _score(
 
 def _require_program(settings: CommandSettings) -> None:
     """Raises `UsageError` where there is no such program, before anything is stored."""
-    word = command_settings.parse(settings.text, "--command").words[0]
+    word = commands.parse(settings.text, "--command").words[0]
     if settings.chdir and "{" not in settings.chdir and not Path(settings.chdir).expanduser().is_dir():
         raise UsageError(f"--chdir {settings.chdir}: there is no such folder; make it, or correct its name")
     if "{" in word or settings.chdir:

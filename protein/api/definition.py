@@ -1,22 +1,35 @@
-"""Creates a sweep, or finds the stored sweep of its name and checks that it is the same one."""
+"""What defines a sweep: creates it, or finds the stored one of its name and checks that it is the same one.
 
+A sweep that runs the trainer is defined here, by layers of configuration. Commands have `protein.api.command_sweep`,
+functions `protein.Sweep`.
+"""
+
+import contextlib
 import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 
-from protein.config.layers import flatten
-from protein.errors import StoreError, UsageError
+from protein.api.training import check_data
+from protein.config.layers import Layers, flatten
+from protein.config.resolve import file_name, make_space
+from protein.config.settings import SweepConfig
+from protein.errors import ConfigError, StoreError, UsageError
 from protein.names import NAME_LENGTH, is_name
 from protein.ports import Store
 from protein.run.command_settings import SECTION
 from protein.run.job import runs_trainer
 from protein.space import Space
 from protein.space.parameters import Categorical, Parameter
+from protein.sweep import provenance
 from protein.trainer import kinds
 from protein.trainer.errors import ConfigError as RunConfigError
+from protein.trainer.kinds import LANGUAGE
+from protein.trainer.language.config import BUILT_IN
 from protein.trainer.settings import is_retired
 from protein.types import IMPORTED, SweepRecord, SweepSpec
 
+PATHS = ("data.path", "eval.hellaswag", "model.init_from")  # settings that may name a file or folder
 MAX_DIFFERENCES = 3  # that a message names
 MAX_VALUE_LENGTH = 200  # characters of a value in a message
 _FLAGS = {  # field of a command's settings -> what a user knows it as
@@ -29,6 +42,7 @@ _FLAGS = {  # field of a command's settings -> what a user knows it as
     "resume": "--resume-flag",
     "chdir": "--chdir",
 }
+_DATA_FILE = "data.json"  # of a folder of tokens; written when it is made
 
 
 def check_name(name: object, what: str) -> None:
@@ -170,3 +184,70 @@ def _shown(value: Any) -> str:
         return "none"
     text = "; ".join(value) if isinstance(value, list) else str(value)
     return text if len(text) <= MAX_VALUE_LENGTH else text[:MAX_VALUE_LENGTH] + "..."
+
+
+def define_trainer_sweep(
+    layers: Layers, settings: SweepConfig, name: str | None, *, device: str | None = None
+) -> SweepSpec:
+    """Returns what defines the sweep; it has no warm start yet.
+
+    Args:
+        layers: the configuration of its runs.
+        settings: how to search.
+        name: of the sweep; None: that of what is learnt.
+        device: where a network of the user's own is tried out; None: on that of its runs.
+
+    Raises:
+        UsageError: the name cannot be used.
+        ConfigError: a value or a range cannot be used (`trainer.errors.ConfigError` for what the trainer refuses).
+    """
+    check_data(layers.run_config(), device=device)
+    layers = _with_absolute_paths(layers)
+    config = layers.run_config()
+    space = make_space(layers)
+    if name is None:
+        name = file_name(config.subject)[:NAME_LENGTH]
+    check_name(name, "--name")
+    nested = config.to_dict()
+    return SweepSpec(
+        name=name,
+        env=config.subject,
+        method=settings.method,
+        seed=settings.seed,
+        space=space.to_dict(),
+        config=nested,
+        provenance=provenance.collect(nested),
+    )
+
+
+def _with_absolute_paths(layers: Layers) -> Layers:
+    """Returns layers whose files are found from any folder: trials, and later commands, may run in another one.
+
+    Raises:
+        ConfigError: such a setting has a range.
+    """
+    if layers.kind is not LANGUAGE:
+        return layers
+    given = {name: layers.settings[name] for name in PATHS}
+    for name, setting in given.items():
+        if setting.range:
+            why = ": scores of two texts cannot be compared" if name == LANGUAGE.subject else ""
+            raise ConfigError(
+                f"{setting.range_source}: {name} names files and cannot be swept{why}; give one value, and each other"
+                " one a sweep of its own"
+            )
+        if setting.value not in ("", BUILT_IN):
+            layers = layers.with_values({name: str(Path(setting.value).absolute())}, setting.source)
+    return layers
+
+
+def newer_text(sweep: SweepRecord) -> str:
+    """Returns a line to print where the text of a language model's sweep was made after the sweep; else ""."""
+    path = sweep.spec.config.get("data", {}).get("path", BUILT_IN)
+    with contextlib.suppress(OSError):  # reading the text says what is wrong with it
+        if path != BUILT_IN and (Path(path) / _DATA_FILE).stat().st_mtime > sweep.created_at.timestamp():
+            return (
+                f"the tokens in {path} are newer than this sweep: if their text has changed, scores before and after"
+                " cannot be compared; give a new sweep with --name"
+            )
+    return ""

@@ -25,35 +25,33 @@ import inspect
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from protein import validate
 from protein.api import stores
-from protein.api import trackers as beside_trackers
-from protein.api import warm_start as warm_starts
 from protein.api.answers import at_the_end
-from protein.api.definition import check_name, create_or_resume
+from protein.api.definition import check_name
+from protein.api.options import Options, require_room_for_a_trial
+from protein.api.plan import Beginning, Plan
+from protein.api.plan import run as run_plan
 from protein.api.recommended import best_cut_short, cut_short_note
 from protein.api.summary import summary
+from protein.api.warm_start import asked
 from protein.direction import shown_trial
 from protein.engine import pareto
-from protein.engine.warm_start import described_sources, source_observations
+from protein.engine.warm_start import described_sources
 from protein.errors import TrialFailed, UsageError
-from protein.ports import Store, SweepStatus
+from protein.ports import SweepStatus
 from protein.run.devices import slots_of_machine
 from protein.run.function import FunctionBackend, FunctionProcesses, Train
 from protein.space import Space
 from protein.sweep import provenance
-from protein.sweep.loop import LoopSettings, run_sweep
-from protein.sweep.methods import make_designer
-from protein.sweep.ownership import refuse_beside
 from protein.sweep.stop_conditions import StopWhen
 from protein.trackers.tracker import check_trackers
 from protein.types import (
     Direction,
     Params,
-    SweepRecord,
     SweepSpec,
     TrialRecord,
     TrialState,
@@ -62,7 +60,9 @@ from protein.units import parse_duration
 from protein.view import commands, data, text
 from protein.view.terminal import progress, spent_at_start
 
-# What `protein.Sweep(...).run(train)` returns.
+_DEFAULT_NAME = "sweep"
+_QUIET_SECONDS = 2.0  # after a printed line, no line for a finished trial in this time
+_MIN_OVERRUN = 1.05  # times the cap; the cost of a trial that reports often exceeds its cap by less
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,40 +92,6 @@ class SweepResult:
     interrupted: bool
     summary: str
     store: str = dataclasses.field(repr=False)  # it may hold a password
-
-
-def result_of(
-    sweep: SweepRecord,
-    trials: list[TrialRecord],
-    direction: Direction,
-    *,
-    ended: SweepStatus,
-    url: str,
-) -> SweepResult:
-    """Returns the results of a sweep whose loop has ended.
-
-    `url` is where the store is, whatever the working directory: the function may have changed it.
-    """
-    best, found = None, ""
-    if any(trial.state is TrialState.COMPLETE and not trial.excluded for trial in trials):
-        recommended = at_the_end(sweep, trials, url)
-        best = recommended.best.trial  # its score is as the function returned it
-        found = "\n".join([summary(recommended), *recommended.notes()])
-    elif (cut_short := best_cut_short(trials)) is not None:
-        found = f"no complete trial\n{cut_short_note(shown_trial(cut_short, direction), trains=False)}"
-    return SweepResult(
-        name=sweep.spec.name,
-        trials=tuple(shown_trial(trial, direction) for trial in trials),
-        best=best,
-        front=tuple(shown_trial(trial, direction) for trial in pareto.front(trials)),
-        ended=ended.ended,
-        interrupted=ended.stopping,
-        summary=found,
-        store=url,
-    )
-
-
-_DEFAULT_NAME = "sweep"
 
 
 class Sweep:
@@ -185,34 +151,31 @@ class Sweep:
             UsageError: a value that cannot be used, with its limit.
             SpaceError: `start` is not a point of the space.
         """
-        if not isinstance(space, Space):
-            raise UsageError(f"space must be a Space, got {validate.shown(space)}; write Space([...])")
         self._name = _DEFAULT_NAME if name is None else name
-        self._named = name is not None
+        self._is_named = name is not None
         check_name(self._name, "name")
         if not isinstance(store, str | os.PathLike | None):
             raise UsageError(f"store must be a path or a URL, or None for the usual one, got {validate.shown(store)}")
-        if start is not None:
-            space.validate(start := validate.plain_params(start))
-        self._space, self._start, self._seed, self._method = space, start, validate.seed(seed), method
-        self._budget_seconds = _seconds(budget, "budget")
-        self._max_trial_seconds = _seconds(max_trial_cost, "max_trial_cost")
-        if (limit := self._budget_seconds) is not None and limit < (self._max_trial_seconds or 0.0):
-            raise UsageError(
-                f"budget {budget} is smaller than one trial may cost, max_trial_cost {max_trial_cost}; raise the budget"
-                " or lower the cap"
-            )
-        self._max_trials = validate.most_trials(max_trials)
-        self._stop_when = None if stop_when is None else StopWhen.parse(stop_when, "stop_when", method=method)
-        self._warm_start = None if warm_start is None else warm_starts.asked(warm_start)
-        self._quiet, self._can_continue = quiet, can_continue
-        if can_continue and space.cost_parameter is None:
-            raise UsageError("can_continue needs a cost_parameter in the space: the parameter that counts the steps")
         if isinstance(trackers, str):
             raise UsageError(f"trackers must be a list of names, got {trackers!r}; write trackers=[{trackers!r}]")
-        self._trackers = check_trackers(trackers, "trackers")
+        self._options = Options(
+            method=method,
+            seed=seed,
+            direction=validate.direction(direction),
+            start=start,
+            budget_seconds=_seconds(budget, "budget"),
+            max_trial_seconds=_seconds(max_trial_cost, "max_trial_cost"),
+            max_trials=max_trials,
+            can_continue=can_continue,
+            stop_when=None if stop_when is None else StopWhen.parse(stop_when, "stop_when", method=method),
+            warm_start=None if warm_start is None else asked(warm_start),
+            trackers=check_trackers(trackers, "trackers"),
+        )
+        self._options.check(space)
+        costs = self._options.budget_seconds, self._options.max_trial_seconds
+        require_room_for_a_trial(*costs, f"budget {budget}", f"max_trial_cost {max_trial_cost}")
+        self._space, self._quiet = space, quiet
         self._store = None if store is None else os.fspath(store)
-        self._direction = validate.direction(direction)
 
     def run(
         self,
@@ -254,112 +217,100 @@ class Sweep:
             raise UsageError(f"start_method must be 'fork' or 'spawn', or None for the usual one, got {start_method!r}")
         slots = slots_of_machine(validate.workers(workers), gpus=gpus, trials_per_gpu=trials_per_gpu)
         stop = threading.Event()
-        backend: FunctionBackend | FunctionProcesses
-        place = stores.absolute_url(self._store)  # before the function goes to another working directory
-        if slots.workers == 1 and gpus is None and start_method is None:
-            backend = FunctionBackend(train, self._direction)
-        else:
-            backend = FunctionProcesses(train, self._direction, stop, start_method=start_method)
-        with stores.opened(place, create=True) as store:
-            spec = self._spec(store, train)
-            designer = make_designer(
-                self._method,
-                self._space,
-                self._start,
-                seed=self._seed,
-                warm_start=source_observations(spec.warm_start),
-            )
-            stores.require_unlinked(place, self._name)
-            sweep, created = self._create_or_resume(store, spec)
-            settings = LoopSettings(
-                workers=slots.workers,
-                slots=slots,
-                directory=stores.artifact_directory(place, self._name),
-                max_cost_seconds=self._budget_seconds,
-                max_trial_seconds=self._max_trial_seconds,
-                max_trials=self._max_trials,
-                can_continue=self._can_continue,
-                stop_when=self._stop_when,
-            )
-            watcher = Lines(self._direction, quiet=self._quiet)
-            cap_given = self._max_trial_seconds is not None
-            watcher.announce(
-                sweep, store.trials(sweep.id, curves=False), settings, created=created, cap_given=cap_given
-            )
-            failure: list[BaseException] = []
-            ended: list[SweepStatus] = []
-            results: list[SweepResult] = []
-            finished = threading.Event()
+        options = self._options
+        backend: FunctionBackend | FunctionProcesses = FunctionBackend(train, options.direction)
+        if slots.workers > 1 or gpus is not None or start_method is not None:
+            backend = FunctionProcesses(train, options.direction, stop, start_method=start_method)
+        plan = Plan(
+            spec=self._spec(train),
+            options=options,
+            store=self._store,
+            url=stores.absolute_url(self._store),  # before the function goes to another working directory
+            slots=slots,
+            calibrate=False,
+            keeps_budget=False,
+            is_named=self._is_named,
+        )
+        lines = _Lines(options.direction, quiet=self._quiet)
 
-            def loop() -> None:
-                try:
-                    with beside_trackers.beside(
-                        watcher, self._trackers, store=self._store, sweep=self._name
-                    ) as listener:
-                        status = run_sweep(
-                            sweep,
-                            designer=designer,
-                            store=store,
-                            backend=backend,
-                            settings=settings,
-                            listener=listener,
-                            stop=stop,
-                        )
-                    ended.append(status)
-                except BaseException as error:
-                    failure.append(error)
-                finally:
-                    backend.close()
-                try:  # here, so that one more Ctrl-C does not cost the results of a sweep that has ended
-                    if ended and not ended[0].trouble:
-                        trials = store.trials(sweep.id)
-                        results.append(result_of(sweep, trials, self._direction, ended=ended[0], url=place))
-                except BaseException as error:
-                    failure.append(error)
-                finally:
-                    finished.set()
+        def work() -> SweepResult:
+            status = run_plan(plan, lines, stop, backend)
+            if status.trouble:
+                raise TrialFailed(status.ended)
+            return result_of(status, plan.url)  # here, so that one more Ctrl-C does not cost the results
 
-            thread = threading.Thread(target=loop, name="protein-sweep", daemon=True)
-            thread.start()
-            backend.serve(stop)
-            # Not `is_alive`: after a KeyboardInterrupt within `join`, Python 3.11 takes a running thread for ended.
-            while not finished.is_set():
-                try:
-                    finished.wait()
-                except KeyboardInterrupt:  # once more, while the last facts are stored
-                    stop.set()
-            for error in failure:
-                raise error
-            if ended[0].trouble:
-                raise TrialFailed(ended[0].ended)
-        (result,) = results
-        watcher.conclude(result, self._store)
+        result = _beside(work, backend, stop)
+        lines.conclude(result, self._store)
         return result
 
-    def _create_or_resume(self, store: Store, spec: SweepSpec) -> tuple[SweepRecord, bool]:
-        try:
-            sweep, created = create_or_resume(store, spec, self._budget_seconds)
-        except UsageError as error:
-            if self._named:
-                raise
-            raise UsageError(f"{error}; no name was given: choose one with name=") from error
-        refuse_beside(store, sweep)
-        return sweep, created
-
-    def _spec(self, store: Store, train: Train) -> SweepSpec:
-        config = {"own": {"start": None if self._start is None else dict(self._start)}}
-        spec = SweepSpec(
+    def _spec(self, train: Train) -> SweepSpec:
+        options = self._options
+        config = {"own": {"start": None if options.start is None else dict(options.start)}}
+        return SweepSpec(
             name=self._name,
             env=f"{getattr(train, '__name__', type(train).__name__)}()",
-            method=self._method,
-            seed=self._seed,
-            direction=self._direction,
+            method=options.method,
+            seed=options.seed,
+            direction=options.direction,
             space=self._space.to_dict(),
             config=config,
             provenance=provenance.collect(config),
         )
-        taken = warm_starts.snapshot(store, spec, self._warm_start, self._start)
-        return dataclasses.replace(spec, warm_start=taken)
+
+
+def _beside(
+    work: Callable[[], SweepResult], backend: FunctionBackend | FunctionProcesses, stop: threading.Event
+) -> SweepResult:
+    """Returns what `work` returns, which runs in a thread of its own. Meanwhile the caller's thread runs the trials."""
+    found: list[SweepResult] = []
+    failed: list[BaseException] = []
+    finished = threading.Event()
+
+    def call() -> None:
+        try:
+            found.append(work())
+        except BaseException as error:  # whatever it is, the caller's thread raises it
+            failed.append(error)
+        finally:
+            backend.close()
+            finished.set()
+
+    threading.Thread(target=call, name="protein-sweep", daemon=True).start()
+    backend.serve(stop)
+    # Not `is_alive`: after a KeyboardInterrupt within `join`, Python 3.11 takes a running thread for ended.
+    while not finished.is_set():
+        try:
+            finished.wait()
+        except KeyboardInterrupt:  # once more, while the last facts are stored
+            stop.set()
+    if failed:
+        raise failed[0]
+    return found[0]
+
+
+def result_of(status: SweepStatus, url: str) -> SweepResult:
+    """Returns the results of a sweep whose loop has ended.
+
+    `url` is where the store is, whatever the working directory: the function may have changed it.
+    """
+    trials, direction = status.trials, status.sweep.spec.direction
+    best, found = None, ""
+    if any(trial.state is TrialState.COMPLETE and not trial.excluded for trial in trials):
+        recommended = at_the_end(status.sweep, trials, url)
+        best = recommended.best.trial  # its score is as the function returned it
+        found = "\n".join([summary(recommended), *recommended.notes()])
+    elif (cut_short := best_cut_short(trials)) is not None:
+        found = f"no complete trial\n{cut_short_note(shown_trial(cut_short, direction), trains=False)}"
+    return SweepResult(
+        name=status.sweep.spec.name,
+        trials=tuple(shown_trial(trial, direction) for trial in trials),
+        best=best,
+        front=tuple(shown_trial(trial, direction) for trial in pareto.front(trials)),
+        ended=status.ended,
+        interrupted=status.stopping,
+        summary=found,
+        store=url,
+    )
 
 
 def _check_callable(train: Train) -> None:
@@ -380,13 +331,7 @@ def _seconds(value: str | float | None, what: str) -> float | None:
     return parse_duration(value, what) if isinstance(value, str) else validate.seconds(value, what)
 
 
-# What a sweep over a function prints: its start and limits, now and then a finished trial, and what it has found.
-
-_QUIET_SECONDS = 2.0  # after a printed line, no line for a finished trial in this time
-_MIN_OVERRUN = 1.05  # times the cap; the cost of a trial that reports often exceeds its cap by less
-
-
-class Lines:
+class _Lines:
     """A listener (see `protein.ports.Listener`) that prints the start, the end and, now and then, a finished trial."""
 
     def __init__(self, direction: Direction, *, quiet: bool) -> None:
@@ -395,36 +340,23 @@ class Lines:
         self._spent_before: float | None = None
         self._told_of_overrun = False
 
-    def announce(
-        self,
-        sweep: SweepRecord,
-        trials: Sequence[TrialRecord],
-        settings: LoopSettings,
-        *,
-        created: bool,
-        cap_given: bool,
-    ) -> None:
-        """Prints what begins now, and its limits.
+    def note(self, line: str) -> None:
+        self.log(line)
 
-        Args:
-            sweep: as it is stored.
-            trials: those that it has already.
-            settings: how it is run.
-            created: whether the sweep is new.
-            cap_given: whether the user gave the cap on one trial's cost.
-        """
-        limits = _limits(settings, cap_given=cap_given)
-        budget = settings.max_cost_seconds
-        if created:
+    def begin(self, beginning: Beginning) -> None:
+        """Prints what begins now, and its limits."""
+        limits, budget = _limits(beginning), beginning.settings.max_cost_seconds
+        name, warm_start = beginning.sweep.spec.name, beginning.sweep.spec.warm_start
+        if beginning.created:
             first = [] if budget is None else [f"budget {text.seconds(budget)}"]
-            line = f"sweep '{sweep.spec.name}': {', '.join([*first, *limits])}"
-            if taken := sweep.spec.warm_start:
-                line += f"; warm start from {described_sources(taken)}"
+            line = f"sweep '{name}': {', '.join([*first, *limits])}"
+            if warm_start:
+                line += f"; warm start from {described_sources(warm_start)}"
         else:
             of = "" if budget is None else f" of {text.seconds(budget)}"
-            spent = f"{text.seconds(data.spent_seconds(trials))}{of} spent"
-            far = ", ".join([f"{_count(len(trials))} so far", spent, *limits])
-            line = f"sweep '{sweep.spec.name}' is resumed: {far}"
+            spent = f"{text.seconds(data.spent_seconds(beginning.trials))}{of} spent"
+            far = ", ".join([f"{_count(len(beginning.trials))} so far", spent, *limits])
+            line = f"sweep '{name}' is resumed: {far}"
         self.log(line)
 
     def update(self, status: SweepStatus) -> None:
@@ -477,13 +409,14 @@ class Lines:
             self._quiet = True
 
 
-def _limits(settings: LoopSettings, *, cap_given: bool) -> list[str]:
+def _limits(beginning: Beginning) -> list[str]:
     """Returns the limits besides the budget in words."""
+    settings = beginning.settings
     limits, cap, unlimited = [], settings.max_trial_seconds, settings.max_cost_seconds is None
     if unlimited and settings.max_trials is not None:
         limits.append("no budget")
     if cap is not None:
-        why = "" if cap_given else " (a quarter of the budget; max_trial_cost changes it)"
+        why = "" if beginning.cap_given else " (a quarter of the budget; max_trial_cost changes it)"
         limits.append(f"at most {text.seconds(cap)} for one trial{why}")
     if settings.max_trials is not None:
         limits.append(f"at most {_count(settings.max_trials)}")

@@ -9,7 +9,6 @@ tried again, at growing intervals.
 
 import argparse
 import contextlib
-import dataclasses
 import os
 import select
 import sys
@@ -21,9 +20,8 @@ from protein.api import stores
 from protein.errors import ProteinError, UsageError
 from protein.names import folder_name
 from protein.ports import Listener, SweepStatus
-from protein.trackers.exporter import Exporter, Progress
-from protein.trackers.position import Position, file_name, locked
-from protein.trackers.process import Message, TrackerProcess, one_line, send_message, wait_all
+from protein.trackers.exporter import Exporter, Position, Progress, file_name, locked
+from protein.trackers.process import TrackerProcess, one_line, send_message, wait_all
 from protein.trackers.tracker import Tracker, make_tracker
 from protein.types import TrialRecord
 from protein.view import commands
@@ -98,14 +96,12 @@ class Tracked:
     def __init__(self, listener: Listener, names: Sequence[str], store: str | None, sweep: str) -> None:
         """Starts the trackers. `store` is the user's own word for the store, None for the usual one."""
         self._listener, self._store, self._sweep = listener, store, sweep
-        self._states: list[_State] = []
+        self._processes: list[TrackerProcess] = []
         try:
-            started = start(names, stores.url(store), sweep, follow=True)
+            self._processes = start(names, stores.url(store), sweep, follow=True)
         except (OSError, UsageError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             self._listener.log(f"no tracker could be started ({reason}); the sweep goes on; {self._catch_up(names)}")
-        else:
-            self._states = [_State(process=process) for process in started]
 
     def update(self, status: SweepStatus) -> None:
         self._listen()
@@ -123,44 +119,38 @@ class Tracked:
     def close(self, seconds: float | None = None) -> None:
         """Gives the trackers some time to catch up, `END_SECONDS`, and ends those that do not. Safe to call twice."""
         seconds = END_SECONDS if seconds is None else seconds
-        states, self._states = self._states, []
-        for state in states:
-            state.process.ask_to_end()
+        processes, self._processes = self._processes, []
+        for process in processes:
+            process.ask_to_end()
+        cut_short: list[TrackerProcess] = []
         try:
-            wait_all([state.process for state in states], seconds)
+            wait_all(processes, seconds)
         finally:  # also where a second Ctrl-C ends the waiting
-            for state in states:
-                if state.process.exit_code() is None:
-                    state.is_cut_short = True
-                    state.process.kill()
-        for state in states:
-            for message in state.process.messages():
-                state.take(message)
-            name = state.process.name
-            if state.process.exit_code() == 0:
-                self.log(f"{name} has all trials; to see them there, {state.how_to_look}")
+            for process in processes:
+                if process.exit_code() is None:
+                    cut_short.append(process)
+                    process.kill()
+        for process in processes:
+            process.listen()
+            if process.exit_code() == 0:
+                self.log(f"{process.name} has all trials; to see them there, {process.how_to_look}")
                 continue
-            why = (
-                state.error or state.process.last_error() or f"its process ended with code {state.process.exit_code()}"
-            )
-            if state.is_cut_short:
-                why = f"it had not finished {seconds:g} s after the sweep" + (f" ({why})" if state.error else "")
-            self.log(f"{name} is not up to date: {why}; {self._catch_up([name])}")
+            why = process.error or process.why_ended()
+            if process in cut_short:
+                meanwhile = f" ({process.error})" if process.error else ""
+                why = f"it had not finished {seconds:g} s after the sweep{meanwhile}"
+            self.log(f"{process.name} is not up to date: {why}; {self._catch_up([process.name])}")
 
     def _listen(self) -> None:
-        for state in self._states:
-            for message in state.process.messages():
-                state.take(message)
-            if state.error and not state.has_warned:
-                self._warn(state, state.error)
-            elif state.process.exit_code() is not None and not state.has_warned:
-                reason = state.process.last_error() or f"its process ended with code {state.process.exit_code()}"
-                self._warn(state, reason)
+        for process in self._processes:
+            process.listen()
+            if not process.has_warned and (process.error or process.exit_code() is not None):
+                self._warn(process)
 
-    def _warn(self, state: "_State", reason: str) -> None:
-        state.has_warned = True
-        name = state.process.name
-        self._listener.log(f"{name} is behind: {reason}; the sweep goes on; {self._catch_up([name])}")
+    def _warn(self, process: TrackerProcess) -> None:
+        process.has_warned = True
+        why, name = process.error or process.why_ended(), process.name
+        self._listener.log(f"{name} is behind: {why}; the sweep goes on; {self._catch_up([name])}")
 
     def _catch_up(self, names: Sequence[str]) -> str:
         flags = [word for name in names for word in ("--tracker", name)]
@@ -168,30 +158,9 @@ class Tracked:
         return f"to catch up afterwards run: {words}"
 
 
-@dataclasses.dataclass(eq=False, slots=True)
-class _State:
-    """One tracker's process, and what it has said."""
-
-    process: TrackerProcess
-    error: str = ""  # of the last try; "" where it has caught up since
-    has_warned: bool = False
-    how_to_look: str = ""
-    num_written: int = 0
-    is_cut_short: bool = False
-
-    def take(self, message: Message) -> None:
-        event = message["event"]
-        if event == "begun":
-            self.how_to_look = str(message.get("how_to_look", ""))
-        elif event == "failed":
-            self.error = str(message.get("error", ""))
-        elif event == "progress":
-            self.num_written = int(message.get("written", 0))
-            if message.get("waiting") == 0:
-                self.error, self.has_warned = "", False
-
-
-def sync(names: Sequence[str], store_url: str, sweep: str, progress: Callable[[str, int, int], None]) -> list["Synced"]:
+def sync(
+    names: Sequence[str], store_url: str, sweep: str, progress: Callable[[str, int, int], None]
+) -> list[TrackerProcess]:
     """Writes everything that is new to each tracker, and waits for it.
 
     Args:
@@ -201,44 +170,31 @@ def sync(names: Sequence[str], store_url: str, sweep: str, progress: Callable[[s
         progress: called with the tracker's name, the trials written and those that are left.
 
     Returns:
-        How it went for each tracker. One that gives no sign of life for `SILENT_SECONDS` is ended.
+        The processes, which have ended; `error` of one is "" where it is up to date. One that gives no sign of life for
+        `SILENT_SECONDS` is ended.
     """
     found = []
     for name in names:
         [process] = start([name], store_url, sweep, follow=False)
-        state = _State(process=process)
-        heard = time.monotonic()
-        silent = False
+        heard, silent = time.monotonic(), False
         try:
             while not silent:
                 ended = process.wait(0.2)
-                for message in process.messages():
+                for message in process.listen():
                     heard = time.monotonic()
-                    state.take(message)
                     if message["event"] == "progress":
-                        progress(name, state.num_written, int(message.get("waiting", 0)))
+                        progress(name, int(message.get("written", 0)), int(message.get("waiting", 0)))
                 if ended:
                     break
                 silent = time.monotonic() - heard > SILENT_SECONDS
         finally:
             process.kill()
-        error = state.error
         if silent:
-            error = f"no sign of life for {SILENT_SECONDS:.0f} s"
-        elif state.process.exit_code() != 0 and not error:
-            error = process.last_error() or f"its process ended with code {process.exit_code()}"
-        found.append(Synced(name=name, written=state.num_written, how_to_look=state.how_to_look, error=error))
+            process.error = f"no sign of life for {SILENT_SECONDS:.0f} s"
+        elif process.exit_code() != 0 and not process.error:
+            process.error = process.why_ended()
+        found.append(process)
     return found
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Synced:
-    """How one tracker was brought up to date; `error` is "" where that went well."""
-
-    name: str
-    written: int
-    how_to_look: str
-    error: str
 
 
 def folder(store_url: str) -> Path:

@@ -20,7 +20,6 @@ def shown(metavar: str, default: str = "", name: str | None = None, short: str |
 
 OF_CONFIG = "(default: the config's)"
 Switch = Annotated[bool, arg(help_behavior_hint="")]  # given or not: it takes no value
-SweepName = Positional[Annotated[str | None, shown("[SWEEP]", "(default: the only sweep of the store)")]]
 Config = Annotated[Path | None, shown("FILE", "(default: none)")]
 Artifacts = Annotated[Path | None, shown("DIR", "(default: beside the store)")]
 Trackers = Annotated[tuple[str, ...], UseAppendAction, shown("NAME", "(default: none)")]
@@ -33,6 +32,14 @@ class StoreArguments:
 
     store: Annotated[str | None, shown("URL", "(default: $PROTEIN_STORE, or runs/protein.db)")] = None
     """Where trials are kept: a path, sqlite:///PATH or postgresql+psycopg://USER@HOST/DATABASE."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OneSweepArguments(StoreArguments):
+    """A command about one sweep of a store."""
+
+    sweep: Positional[Annotated[str | None, shown("[SWEEP]", "(default: the only sweep of the store)")]] = None
+    """Name of the sweep."""
 
 
 # Search and train.
@@ -250,11 +257,9 @@ class StatusArguments(StoreArguments):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ParetoArguments(StoreArguments):
+class ParetoArguments(OneSweepArguments):
     """Show a sweep's Pareto fronts: the best score for every cost, as measured and as expected without luck."""
 
-    sweep: SweepName = None
-    """Name of the sweep."""
     png: Annotated[Path | None, shown("FILE", "(default: none)")] = None
     """Also draw the front into this PNG file."""
     json: Switch = False
@@ -262,11 +267,9 @@ class ParetoArguments(StoreArguments):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BestArguments(StoreArguments):
+class BestArguments(OneSweepArguments):
     """Show the config with the best expected score, the knee, and the commands that train them."""
 
-    sweep: SweepName = None
-    """Name of the sweep."""
     under: Under = None
     """Also show the best among configs that are expected to cost at most this much training time, as in 30s."""
     write: Annotated[Path | None, shown("FILE", "(default: none)")] = None
@@ -278,11 +281,9 @@ class BestArguments(StoreArguments):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LawsArguments(StoreArguments):
+class LawsArguments(OneSweepArguments):
     """Show how each parameter's best value changes with cost, and the config to try at a larger cost."""
 
-    sweep: SweepName = None
-    """Name of the sweep."""
     at: Annotated[str | None, shown("DURATION", "(default: none)")] = None
     """Also show the config to try at this cost, as in 8h. It may be far above that of the largest trial."""
     write: Annotated[Path | None, shown("FILE", "(default: none)")] = None
@@ -294,11 +295,9 @@ class LawsArguments(StoreArguments):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ShowArguments(StoreArguments):
+class ShowArguments(OneSweepArguments):
     """Show a sweep's trials, everything about one of them, or how good the engine's predictions were."""
 
-    sweep: SweepName = None
-    """Name of the sweep."""
     trial: Annotated[int | None, value_spec(int, "--trial"), shown("INT", "(default: all)")] = None
     """Number of a trial."""
     calibration: Switch = False
@@ -308,11 +307,9 @@ class ShowArguments(StoreArguments):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NoteArguments(StoreArguments):
+class NoteArguments(OneSweepArguments):
     """Tag a trial, write a note on it, or exclude it, so that the engine ignores it and nothing recommends it."""
 
-    sweep: SweepName = None
-    """Name of the sweep."""
     trial: Annotated[str | None, shown("INT[,INT...]", "(required)")] = None
     """Number of the trial, or numbers of several."""
     tag: Annotated[str | None, shown("TEXT[,TEXT...]", "(default: none)")] = None
@@ -417,35 +414,24 @@ class CompareArguments(StoreArguments):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PauseArguments(StoreArguments):
+class PauseArguments(OneSweepArguments):
     """Start no more trials of a sweep until it is resumed. Its process goes on waiting, and running trials go on."""
 
-    sweep: SweepName = None
-    """Name of the sweep."""
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ResumeArguments(StoreArguments):
+class ResumeArguments(OneSweepArguments):
     """Let a paused sweep start trials again. It does not start the sweep's process; protein sweep does."""
 
-    sweep: SweepName = None
-    """Name of the sweep."""
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StopArguments(StoreArguments):
+class StopArguments(OneSweepArguments):
     """End the process that runs a sweep, from any terminal, as its Ctrl-C would. protein sweep resumes it."""
 
-    sweep: SweepName = None
-    """Name of the sweep."""
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CancelArguments(StoreArguments):
+class CancelArguments(OneSweepArguments):
     """End trials that run or wait, from any terminal or machine. They count as interrupted and are not tried again."""
 
-    sweep: SweepName = None
-    """Name of the sweep."""
     trial: Annotated[str | None, shown("INT[,INT...]", "(required)")] = None
     """Number of the trial, or numbers of several."""
 
@@ -500,11 +486,9 @@ class ImportArguments(StoreArguments):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SyncArguments(StoreArguments):
+class SyncArguments(OneSweepArguments):
     """Write a sweep's trials to a tracker: all that it does not have yet."""
 
-    sweep: SweepName = None
-    """Name of the sweep."""
     tracker: Trackers = ()
     """mlflow, neptune, wandb, tensorboard or trackio. Give it several times for several."""
     json: Switch = False
@@ -531,13 +515,11 @@ class StoreCommandArguments:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CleanArguments(StoreArguments):
+class CleanArguments(OneSweepArguments):
     """Delete checkpoints that nothing needs any more, and say how much space that frees.
 
     Kept are those of the front, of the recommended config, and of trials that can go on. Logs and configs stay, too."""
 
-    sweep: SweepName = None
-    """Name of the sweep."""
     all: Switch = False
     """Every sweep of the store."""
     dry_run: Switch = False

@@ -1,4 +1,8 @@
-"""`protein best`: what a sweep recommends, as text, JSON or config files, and the commands that train it."""
+"""What a sweep has found: `protein best` and `protein pareto`.
+
+`best` says what is recommended, as text, JSON or config files, with the commands that train it. `pareto` shows the
+fronts, measured and expected, as tables, a plot in the terminal, and a picture.
+"""
 
 import collections
 import contextlib
@@ -37,6 +41,9 @@ from protein.types import SweepRecord, TrialEnd, TrialRecord, TrialState
 from protein.units import parse_duration
 from protein.view import commands, data, tables, text
 from protein.view.scatter import LEGEND_EXPECTED, scatter
+
+PLOT_HEIGHT = 18
+MAX_PLOT_WIDTH = 110
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,12 +202,6 @@ def _write(sweep: SweepRecord, found: Recommendation, arguments: BestArguments) 
             unfinished = all_or_none.enter_context(files.replacing(one.path))
             unfinished.write_text(content, encoding="utf-8")
     return [one for _, one in written]
-
-
-# `protein pareto`: a sweep's fronts, measured and expected, as tables, a plot in the terminal, and a picture.
-
-PLOT_HEIGHT = 18
-MAX_PLOT_WIDTH = 110
 
 
 def run_pareto(command: Command) -> int:

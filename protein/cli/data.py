@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from protein.cli import INTERRUPTED_CODE
 from protein.cli.arguments import DataArguments
-from protein.cli.output import Progress, print_json
+from protein.cli.output import Progress, answer
 from protein.cli.parse import Command
 from protein.cli.signals import caught
 from protein.errors import UsageError
@@ -19,7 +19,7 @@ from protein.trainer.language.data.corpus import Corpus, Part, open_corpus
 from protein.trainer.language.data.shards import Description
 from protein.trainer.language.data.tokenizers import BYTES, open_tokenizer
 from protein.units import format_size
-from protein.view import commands, tables
+from protein.view import commands
 
 LEARNED = "bpe"  # the tokenizer that is learned from the text
 _VOCABULARY = 4096
@@ -186,9 +186,6 @@ def _written(description: Description) -> dict[str, dict[str, int]]:
 
 def _print(as_json: bool, folder: Path, vocab_size: int, found: Mapping[str, Mapping[str, int]], *more: str) -> None:
     """Prints what a folder holds; `more` lines for people alone."""
-    if as_json:
-        print_json({"folder": str(folder), "vocab_size": vocab_size, **found})
-        return
     lines = [f"vocabulary: {vocab_size:,} tokens"]
     for part, has in found.items():
         counts = f"{_counted(has['documents'], 'document')} in {_counted(has['shards'], 'shard')}"
@@ -197,9 +194,7 @@ def _print(as_json: bool, folder: Path, vocab_size: int, found: Mapping[str, Map
         lines.append(
             f"{part}: {has['tokens']:,} tokens of {counts}, {size} of text ({bytes_per_token:.2f} bytes a token)"
         )
-    console = tables.make_console()
-    for line in (*lines, *more):
-        console.print(line, soft_wrap=True)
+    answer(as_json, {"folder": str(folder), "vocab_size": vocab_size, **found}, (*lines, *more))
 
 
 def _counted(number: int, what: str) -> str:

@@ -1,5 +1,7 @@
 """`protein doctor`: checks whether this machine has everything that is needed, and prints one line for each check.
 
+`protein envs` lists the environments that there are.
+
 Minimum versions are read from the installed package's metadata, which comes from `pyproject.toml`.
 """
 
@@ -270,9 +272,6 @@ def _guarded(name: str, check: Callable[[], Check]) -> Check:
 def _existing(folder: Path) -> Path:
     """Returns the nearest folder that exists, going up."""
     return next((parent for parent in (folder, *folder.absolute().parents) if parent.is_dir()), Path("/"))
-
-
-# `protein envs`: the environments that there are.
 
 
 def run_envs(command: Command) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from protein.api import importing, moving, stores, sweep_files, trackers
 from protein.cli.arguments import ExportArguments, ImportArguments, SyncArguments
-from protein.cli.output import Progress, print_json
+from protein.cli.output import Progress, answer, print_json
 from protein.cli.parse import Command
 from protein.errors import TrialFailed, UsageError
 from protein.imports.runs import Source
@@ -33,15 +33,12 @@ def run_export(command: Command) -> int:
         path = arguments.output or Path(f"{folder_name(sweeps[0].spec.name)}.jsonl")
         found = moving.export(store, sweeps, path, Progress("trials written"))
     size = path.stat().st_size
-    if arguments.json:
-        print_json({"file": str(path), "bytes": size, "sweeps": moved_plain(found)})
-        return 0
-    console = tables.make_console()
-    for line in moved_lines(found):
-        console.print(line, soft_wrap=True)
-    console.print(f"written: {path} ({format_size(size)})", soft_wrap=True)
-    console.print(f"to read it: {commands.command('import', str(path))}", soft_wrap=True)
-    return 0
+    lines = [
+        *moved_lines(found),
+        f"written: {path} ({format_size(size)})",
+        f"to read it: {commands.command('import', str(path))}",
+    ]
+    return answer(arguments.json, {"file": str(path), "bytes": size, "sweeps": moved_plain(found)}, lines)
 
 
 def moved_plain(found: Sequence[moving.Moved]) -> list[dict[str, object]]:
@@ -108,7 +105,7 @@ def run_import(command: Command) -> int:
         nonlocal printed
         if time.monotonic() - printed >= LINE_SECONDS and not arguments.json:
             printed = time.monotonic()
-            console.print(f"{done} of {of} runs stored", highlight=False)
+            console.print(f"{done} of {of} runs stored")
 
     space_file = None if arguments.space is None else Path(arguments.space)
     with stores.opened(arguments.store, create=True) as store:
@@ -140,7 +137,7 @@ def run_import(command: Command) -> int:
     lines.append(f"see: {commands.command('show', name, *store_words)}")
     lines.append(f"to learn from it, start a sweep with: --warm-start {name}")
     for line in lines:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        console.print(line, soft_wrap=True)
     return 0
 
 
@@ -160,15 +157,10 @@ def _run_file(arguments: ImportArguments, path: Path) -> int:
         raise UsageError(f"there is no file {path}; give one that protein export has written")
     with stores.opened_whole(arguments.store, create=True) as store:
         found = moving.import_file(store, path, name=arguments.name, progress=Progress("trials stored"))
-    if arguments.json:
-        print_json({"file": str(path), "sweeps": moved_plain(found)})
-        return 0
-    console = tables.make_console()
-    for line in moved_lines(found):
-        console.print(line, soft_wrap=True)
     named = [one.name for one in found[:1]]
-    console.print(f"see: {commands.command('show', *named, *stores.store_words(arguments.store))}", soft_wrap=True)
-    return 0
+    see = f"see: {commands.command('show', *named, *stores.store_words(arguments.store))}"
+    plain = {"file": str(path), "sweeps": moved_plain(found)}
+    return answer(arguments.json, plain, [*moved_lines(found), see])
 
 
 def _plain(done: importing.Done, where: str, score: str) -> dict[str, object]:
@@ -237,18 +229,13 @@ def run_sync(command: Command) -> int:
         lambda name, written, waiting: progress(name, written, written + waiting),
     )
     if arguments.json:
-        listed = [{"tracker": one.name, "written": one.written, "error": one.error or None} for one in found]
+        listed = [{"tracker": one.name, "written": one.num_written, "error": one.error or None} for one in found]
         print_json({"sweep": sweep, "trackers": listed})
     failed = [one for one in found if one.error]
     for one in found:
         if not one.error and not arguments.json:
-            written = f"{one.written} trial{'' if one.written == 1 else 's'} written"
-            console.print(
-                f"{one.name}: {written}; to see the sweep there, {one.how_to_look}",
-                highlight=False,
-                soft_wrap=True,
-                markup=False,
-            )
+            written = f"{one.num_written} trial{'' if one.num_written == 1 else 's'} written"
+            console.print(f"{one.name}: {written}; to see the sweep there, {one.how_to_look}", soft_wrap=True)
     if failed:
         again = commands.command(*command.words)
         errors = "; ".join(f"{one.name}: {one.error}" for one in failed)

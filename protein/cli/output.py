@@ -4,7 +4,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,19 @@ if TYPE_CHECKING:
 def print_json(value: Any) -> None:
     """Prints one JSON value; its keys are stable."""
     sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def answer(as_json: bool, value: Any, lines: Iterable[str]) -> int:
+    """Prints what a command has done, as JSON or in lines. Returns its exit code, 0."""
+    if as_json:
+        print_json(value)
+        return 0
+    from protein.view.tables import make_console  # late, as below
+
+    console = make_console()
+    for line in lines:
+        console.print(line, soft_wrap=True)
+    return 0
 
 
 def working(what: str) -> "Status":

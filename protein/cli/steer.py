@@ -7,7 +7,7 @@
 from rich.text import Text
 
 from protein.api import stores, sweep_state
-from protein.cli.arguments import CancelArguments, NoteArguments, StoreArguments
+from protein.cli.arguments import CancelArguments, NoteArguments, OneSweepArguments
 from protein.cli.output import print_json
 from protein.cli.parse import Command
 from protein.errors import UsageError
@@ -20,10 +20,10 @@ _REQUESTS = {"pause": Request.PAUSE, "resume": Request.RUN, "stop": Request.STOP
 
 
 def run_request(command: Command) -> int:
-    arguments: StoreArguments = command.arguments
+    arguments: OneSweepArguments = command.arguments
     requested = _REQUESTS[command.name]
     with stores.opened(arguments.store) as store:
-        sweep = stores.find(store, getattr(arguments, "sweep", None))
+        sweep = stores.find(store, arguments.sweep)
         num_running = len(store.live_trials(sweep.id))
         line, is_stored = sweep_state.answer(sweep, alive(store, sweep), requested, num_running=num_running)
         if is_stored:

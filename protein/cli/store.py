@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 from protein import storage
-from protein.api import cleaning, moving, renaming, stores, sweep_files
+from protein.api import keeping, moving, stores, sweep_files
 from protein.api.sweep_folder import SweepFolder
 from protein.cli.arguments import CleanArguments, RemoveArguments, RenameArguments, StoreCommandArguments
 from protein.cli.exchange import moved_lines, moved_plain
-from protein.cli.output import Progress, print_json, working
+from protein.cli.output import Progress, answer, print_json, working
 from protein.cli.parse import Command
 from protein.config.layers import display_path
 from protein.errors import ProteinError, StoreError, StoreUnavailable, UsageError
@@ -89,13 +89,9 @@ def _there(url: str) -> bool:
 
 def _upgrade(arguments: StoreCommandArguments, url: str) -> int:
     have, newest = storage.schema_versions(url)
-    console = tables.make_console()
+    said = {"store": _shown(url), "from": have, "to": newest}
     if have == newest:
-        if arguments.json:
-            print_json({"store": _shown(url), "from": have, "to": newest, "backup": None})
-        else:
-            console.print(f"{_shown(url)} is up to date: schema {newest}", soft_wrap=True)
-        return 0
+        return answer(arguments.json, {**said, "backup": None}, [f"{_shown(url)} is up to date: schema {newest}"])
     file = stores.file(url)
     backup = None
     if file is not None:
@@ -111,69 +107,51 @@ def _upgrade(arguments: StoreCommandArguments, url: str) -> int:
                 if storage.schema_versions(url)[0] == have:  # a second try would find the copy in its way
                     backup.unlink(missing_ok=True)
         raise
-    if arguments.json:
-        copy = None if backup is None else str(backup)
-        print_json({"store": _shown(url), "from": have, "to": newest, "backup": copy})
-        return 0
-    console.print(f"{_shown(url)}: schema {have} is now {newest}", soft_wrap=True)
-    console.print(
-        "no backup was made: use the server's own, such as pg_dump" if backup is None else f"as it was: {backup}",
-        soft_wrap=True,
-    )
-    return 0
+    copy = None if backup is None else str(backup)
+    where = "no backup was made: use the server's own, such as pg_dump" if copy is None else f"as it was: {copy}"
+    lines = [f"{_shown(url)}: schema {have} is now {newest}", where]
+    return answer(arguments.json, {**said, "backup": copy}, lines)
 
 
 def _backup(arguments: StoreCommandArguments, url: str) -> int:
     file = stores.file(url)
-    console = tables.make_console()
     if file is not None:
         storage.require_store(url)
         target = arguments.output or file.with_name(f"{file.name}.backup")
         storage.copy_file(file, target)
-        if arguments.json:
-            print_json({"store": _shown(url), "file": str(target), "bytes": target.stat().st_size})
-        else:
-            console.print(f"written: {target} ({format_size(target.stat().st_size)}), itself a store", soft_wrap=True)
-        return 0
+        size = target.stat().st_size
+        said = {"store": _shown(url), "file": str(target), "bytes": size}
+        return answer(arguments.json, said, [f"written: {target} ({format_size(size)}), itself a store"])
     path = arguments.output or Path("protein-store.jsonl")
     sweep_files.ending(path)
     if path.exists():
         raise UsageError(f"{path} exists already, and a backup never replaces a file; give another path with -o")
     with stores.opened_whole(url) as store:
         found = moving.export(store, moving.chosen(store, (), every=True), path, Progress("trials written"))
-    if arguments.json:
-        print_json(
-            {"store": _shown(url), "file": str(path), "bytes": path.stat().st_size, "sweeps": moved_plain(found)}
-        )
-        return 0
-    for line in moved_lines(found):
-        console.print(line, soft_wrap=True)
-    console.print(f"written: {path} ({format_size(path.stat().st_size)})", soft_wrap=True)
-    console.print(
+    size = path.stat().st_size
+    lines = [
+        *moved_lines(found),
+        f"written: {path} ({format_size(size)})",
         f"it is an export of all sweeps, for {commands.command('import', str(path))}; for a copy of the whole database"
         " use pg_dump",
-        soft_wrap=True,
-    )
-    return 0
+    ]
+    said = {"store": _shown(url), "file": str(path), "bytes": size, "sweeps": moved_plain(found)}
+    return answer(arguments.json, said, lines)
 
 
 def _move(arguments: StoreCommandArguments, url: str) -> int:
     if arguments.to is None:
         raise UsageError("move needs the other store: --to runs/other.db, or --to postgresql+psycopg://USER@HOST/NAME")
     found, target, warning = moving.move(url, arguments.to, Progress("trials copied"))
-    if arguments.json:
-        print_json({"from": _shown(url), "to": target, "sweeps": moved_plain(found), "warning": warning or None})
-        return 0
-    console = tables.make_console()
-    for line in [*moved_lines(found), *([warning] if warning else [])]:
-        console.print(line, soft_wrap=True)
-    console.print(f"all of it is now in {target}, and both stores sum it up in the same way", soft_wrap=True)
-    console.print(
+    lines = [
+        *moved_lines(found),
+        *([warning] if warning else []),
+        f"all of it is now in {target}, and both stores sum it up in the same way",
         f"{_shown(url)} is as it was, and so are the files of the trials, which the copies name where they lie; delete"
         " the old store when you do not need it any more, and set --store or PROTEIN_STORE to the new one",
-        soft_wrap=True,
-    )
-    return 0
+    ]
+    said = {"from": _shown(url), "to": target, "sweeps": moved_plain(found), "warning": warning or None}
+    return answer(arguments.json, said, lines)
 
 
 def _shown(url: str) -> str:
@@ -187,7 +165,7 @@ def run_rename(command: Command) -> int:
         raise UsageError("rename needs two names, as in protein rename pong pong-july")
     with stores.opened_whole(arguments.store) as store:
         url, artifacts = stores.url(arguments.store), stores.given_artifacts(arguments.artifacts)
-        folder = renaming.rename(store, url, arguments.old, arguments.new, artifacts)
+        folder = keeping.rename(store, url, arguments.old, arguments.new, artifacts)
     line = f"sweep '{arguments.old}' is now '{arguments.new}'"
     line += "; it has no folder" if folder is None else f"; its files are in {display_path(folder)}"
     tables.make_console().print(line, soft_wrap=True)
@@ -200,7 +178,7 @@ def run_remove(command: Command) -> int:
         raise UsageError("rm needs the name of a sweep, as in protein rm pong; protein status lists them")
     with stores.opened_whole(arguments.store) as store:
         url, artifacts = stores.url(arguments.store), stores.given_artifacts(arguments.artifacts)
-        removal = renaming.plan_removal(store, url, arguments.sweep, artifacts)
+        removal = keeping.plan_removal(store, url, arguments.sweep, artifacts)
         console = tables.make_console()
         place = display_path(removal.folder)
         files = f"the {format_size(removal.num_bytes)} of files of its trials in {place}"
@@ -210,7 +188,7 @@ def run_remove(command: Command) -> int:
         what += "" if arguments.keep_files or not removal.paths else f", and {files}"
         if not arguments.yes and not _agreed(what):
             raise UsageError("nothing was removed; give --yes to remove it without being asked")
-        renaming.remove(store, removal, keep_files=arguments.keep_files)
+        keeping.remove(store, removal, keep_files=arguments.keep_files)
     console.print(f"removed {what}", soft_wrap=True)
     if removal.left and not arguments.keep_files:
         listed = ", ".join(removal.left[:5]) + (", ..." if len(removal.left) > 5 else "")
@@ -233,7 +211,7 @@ def run_clean(command: Command) -> int:
     arguments: CleanArguments = command.arguments
     url, artifacts = stores.url(arguments.store), stores.given_artifacts(arguments.artifacts)
     console = tables.make_console()
-    plans: list[cleaning.Plan] = []
+    plans: list[keeping.Cleaning] = []
     running: list[SweepRecord] = []
     with stores.opened_whole(arguments.store) as store:
         names = [] if arguments.sweep is None else [arguments.sweep]
@@ -248,7 +226,7 @@ def run_clean(command: Command) -> int:
             with working(f"looking at the files of {sweep.spec.name}"):
                 trials = store.trials(sweep.id, curves=False, last_points=True)
                 folder = SweepFolder.of(url, sweep.spec.name, artifacts)
-                plans.append(cleaning.plan(sweep, trials, folder, goes_on=not arguments.finished))
+                plans.append(keeping.plan_cleaning(sweep, trials, folder, goes_on=not arguments.finished))
     for plan in plans:
         if not arguments.json:
             console.print(_cleaned(plan, arguments.dry_run), soft_wrap=True)
@@ -257,9 +235,9 @@ def run_clean(command: Command) -> int:
             console.print(f"{sweep.spec.name}: a process runs it, so its files are left alone", soft_wrap=True)
     freed = 0
     if not arguments.dry_run:
-        freed = sum(one.num_bytes for plan in plans for one in cleaning.carry_out(plan))
+        freed = sum(one.num_bytes for plan in plans for one in keeping.clean(plan))
     if arguments.json:
-        left_alone = [_cleaned_plain(cleaning.Plan(sweep=sweep, freed=(), kept=()), True) for sweep in running]
+        left_alone = [_cleaned_plain(keeping.Cleaning(sweep=sweep, freed=(), kept=()), True) for sweep in running]
         for one in left_alone:  # nobody has looked which checkpoints of it are needed
             one |= {"runs": True, "kept": None, "to_go_on": None}
         print_json([_cleaned_plain(plan, arguments.dry_run) for plan in plans] + left_alone)
@@ -268,7 +246,7 @@ def run_clean(command: Command) -> int:
     return 0
 
 
-def _cleaned(plan: cleaning.Plan, dry_run: bool) -> str:
+def _cleaned(plan: keeping.Cleaning, dry_run: bool) -> str:
     trials = len({one.trial for one in plan.freed})
     kept = f"{len(plan.kept)} {'trial keeps its' if len(plan.kept) == 1 else 'trials keep their'} checkpoints"
     if number := len(plan.to_go_on):
@@ -279,7 +257,7 @@ def _cleaned(plan: cleaning.Plan, dry_run: bool) -> str:
     return f"{plan.sweep.spec.name}: {'would delete' if dry_run else 'deleting'} {what}; {kept}"
 
 
-def _cleaned_plain(plan: cleaning.Plan, dry_run: bool) -> dict[str, object]:
+def _cleaned_plain(plan: keeping.Cleaning, dry_run: bool) -> dict[str, object]:
     return {
         "sweep": plan.sweep.spec.name,
         "runs": False,

@@ -1,296 +1,438 @@
-"""`protein sweep`: creates a sweep, or resumes the one of this name, and runs it."""
+"""`protein sweep`: what its flags mean, as a plan that creates the sweep or resumes it, and what it prints."""
 
 import contextlib
 import dataclasses
+import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from protein.api import backends, stores, trackers, trainer_sweep, warm_start
-from protein.api.definition import create_or_resume
-from protein.api.recommended import initial_params, score_range
-from protein.cli import INTERRUPTED_CODE, command_sweep, sweep_messages, sweep_plan
+from protein import envs_c
+from protein.api import backends, command_sweep, definition, stores
+from protein.api.answers import at_the_end
+from protein.api.options import Options, require_room_for_a_trial
+from protein.api.plan import Beginning, Plan
+from protein.api.plan import run as run_plan
+from protein.api.recommended import Recommendation, best_cut_short, cut_short_note, score_range
+from protein.api.summary import summary
+from protein.api.sweep_folder import picture
+from protein.api.training import require_device
+from protein.api.warm_start import asked
+from protein.cli import INTERRUPTED_CODE
+from protein.cli.arguments import SweepArguments
+from protein.cli.help import SWEEP_GROUPS
+from protein.cli.output import writing
 from protein.cli.parse import Command
 from protein.cli.signals import caught
-from protein.cli.sweep_plan import Plan
-from protein.columns import DOT_FIELDS, Dot, dots
-from protein.errors import StoreMissing
-from protein.ports import Backend, Listener, Store, SweepStatus
-from protein.run import speed
-from protein.run.fleet import Fleet
+from protein.config import space_file
+from protein.config.layers import Layers, display_path
+from protein.config.resolve import find_env, load, require_subject
+from protein.config.settings import SweepConfig
+from protein.direction import shown_trial
+from protein.engine import pareto
+from protein.engine.warm_start import described_sources
+from protein.errors import ConfigError, UsageError
+from protein.ports import Listener, SweepStatus
+from protein.run.devices import Slots, slots_of_machine
 from protein.run.job import runs_trainer
-from protein.run.trainer import LocalBackend
-from protein.sweep.loop import LoopSettings, run_sweep
-from protein.sweep.ownership import refuse_beside
-from protein.trainer.machine.cores import usable_cores
-from protein.types import Machine, SweepRecord, TrialRecord
-from protein.units import parse_duration
-from protein.view import tables
+from protein.space import Space
+from protein.sweep import resuming
+from protein.sweep.stop_conditions import StopWhen, parse_moment
+from protein.trackers.tracker import check_trackers
+from protein.types import SweepRecord, SweepSpec, TrialRecord
+from protein.units import format_duration, parse_duration, parse_size
+from protein.view import commands, data, tables, text
+from protein.view.figures.front import front
+from protein.view.figures.style import save
+from protein.view.scatter import LEGEND_EXPECTED, scatter
 from protein.view.terminal import make_watcher
+
+PLOT_HEIGHT = 16
+MAX_PLOT_WIDTH = 110
+_MIN_WALL_SECONDS = 10.0  # the engine's share of less says little
+_MIN_GROWTH = 1.5  # a larger budget is at least this many times what was spent
+# Fields of the flags that need --command.
+_OF_COMMANDS = [name for name in SWEEP_GROUPS["any-program"] if name not in ("command", "accept_changes")]
 
 
 def run(command: Command) -> int:
     console = tables.make_console()
-    plan = sweep_plan.read(command, console)
+    plan = make_plan(command, console)
+    stop = threading.Event()
+    asks = asks_to_continue(command.arguments, plan.spec)
+    terminal = _Terminal(console, plan, resuming.why_never_continued(plan.spec) if asks else None)
     try:
-        return _run(command, console, plan)
+        with caught(stop), terminal:
+            status = run_plan(plan, terminal, stop)
+            terminal.announce()
     except KeyboardInterrupt:  # a second Ctrl-C has killed the sweep at once
-        sweep_messages.print_resume(console, command)
+        if (beginning := terminal.beginning) is not None:
+            with stores.opened(plan.url) as store:
+                _print_counts(console, beginning.sweep, store.trials(beginning.sweep.id, curves=False))
+        _print_resume(console, command)
         return INTERRUPTED_CODE
-
-
-def _run(command: Command, console: Console, plan: Plan) -> int:
-    url, stop = plan.arguments.store, threading.Event()
-    if plan.arguments.warm_start is not None:
-        stores.check(stores.url(url))
-    stores.require_unlinked(stores.url(url), plan.spec.name, plan.place.folder)
-    directory = plan.place.directory(stores.artifact_directory(stores.url(url), plan.spec.name))
-    with (
-        caught(stop),
-        _elsewhere(console, plan, directory, stop) as elsewhere,
-        # Only now, so that a place where no trial can run leaves no store behind.
-        stores.opened(url, create=plan.arguments.warm_start is None) as store,
-    ):
-        if elsewhere is not None:
-            elsewhere.machines.keep_in(store)
-        plan = _warmly_started(plan, store)
-        sweep, created = _created_or_resumed(store, plan)
-        before = dots(store.columns(sweep.id, fields=DOT_FIELDS))
-        settings = _loop_settings(plan, sweep, directory)
-        settings = _with_speed(console, store, plan, settings, elsewhere)
-        if elsewhere is not None:
-            plan.place.fetch(plan.spec, directory, _unfinished(store, sweep.id), elsewhere.backend.note)
-
-        def announce() -> None:
-            _announce(console, plan, sweep, before, settings, created=created)
-
-        try:
-            status = _run_trials(console, store, plan, sweep, settings, elsewhere, stop, announce)
-        except KeyboardInterrupt:
-            sweep_messages.print_counts(console, sweep, store.trials(sweep.id, curves=False))
-            raise
-    sweep_messages.conclude(console, status, url)
+    _conclude(console, status, plan.store)
     if stop.is_set():
-        sweep_messages.print_resume(console, command)
+        _print_resume(console, command)
         return INTERRUPTED_CODE
     if status.trouble:
         return 1
-    budget = settings.max_cost_seconds
+    assert terminal.beginning is not None
+    budget, before = terminal.beginning.settings.max_cost_seconds, terminal.beginning.trials
     if budget is not None and status.spent_seconds >= budget and len(status.trials) == len(before):
-        sweep_messages.print_larger_budget(console, budget, status.spent_seconds, command)
+        _print_larger_budget(console, budget, status.spent_seconds, command)
     return 0
 
 
-def _warmly_started(plan: Plan, store: Store) -> Plan:
-    """Returns the plan with what the sweep learns from others, if it does."""
-    taken = warm_start.snapshot(store, plan.spec, plan.arguments.warm_start, initial_params(plan.spec))
-    return dataclasses.replace(plan, spec=dataclasses.replace(plan.spec, warm_start=taken)) if taken else plan
+def make_plan(command: Command, console: Console) -> Plan:
+    """Returns what the flags mean. Nothing is made: a mistake leaves nothing behind.
 
+    Args:
+        command: as it was given.
+        console: where notes about a space file are printed.
 
-class _Machines:
-    """Machines that were calibrated: the known ones, and those found before the store is open."""
-
-    def __init__(self, url: str | None) -> None:
-        self.known: list[Machine] = []
-        self._found: list[Machine] = []
-        self._store: Store | None = None
-        with contextlib.suppress(StoreMissing), stores.opened(url) as store:
-            self.known = store.machines()
-
-    def add(self, machine: Machine) -> None:
-        if self._store is None:
-            self._found.append(machine)
-        else:
-            self._store.add_machine(machine)
-
-    def keep_in(self, store: Store) -> None:
-        """Stores what was found so far, and from now on what is found."""
-        self._store = store
-        while self._found:
-            store.add_machine(self._found.pop(0))
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Elsewhere:
-    """Other machines that trials run on, and how fast they are."""
-
-    backend: Fleet
-    machines: _Machines
-
-
-@contextlib.contextmanager
-def _elsewhere(console: Console, plan: Plan, directory: Path, stop: threading.Event) -> Iterator[_Elsewhere | None]:
-    """Connects to other machines, which may take a while; None: trials run on this one. No store is made."""
-    if not plan.place.is_remote:
-        yield None
-        return
-
-    def note(line: str) -> None:
-        console.print(Text(line), soft_wrap=True)
-
-    machines = _Machines(plan.arguments.store)
-    note(f"connecting to {plan.place.words()}")
-    silence = plan.arguments.max_silence
-    with backends.connected(
-        plan.place,
-        plan.spec,
-        directory,
-        workers=plan.slots.workers,
-        silence_seconds=None if silence is None else parse_duration(silence, "--max-silence"),
-        note=note,
-        machines=None if plan.arguments.calibrate is False else machines.known,
-        on_machine=machines.add,
-        should_stop=stop.is_set,
-    ) as backend:
-        yield _Elsewhere(backend, machines)
-
-
-def _created_or_resumed(store: Store, plan: Plan) -> tuple[SweepRecord, bool]:
-    """Returns the sweep, and whether it is new. Raises `UsageError` where it is another one, or a process runs it."""
-    if (known := store.find_sweep(plan.spec.name)) is not None:
-        refuse_beside(store, known)  # before its config is changed
-    sweep, created = create_or_resume(
-        store, plan.spec, plan.budget_seconds, accept_changes=plan.arguments.accept_changes
-    )
-    refuse_beside(store, sweep)
-    return sweep, created
-
-
-def _loop_settings(plan: Plan, sweep: SweepRecord, directory: Path) -> LoopSettings:
-    arguments, settings = plan.arguments, plan.settings
-    file = stores.file(stores.url(arguments.store))
-    return LoopSettings(
-        directory=directory,
-        workers=plan.slots.workers,
-        slots=plan.slots,
-        max_cost_seconds=sweep.max_cost_seconds if plan.budget_seconds is None else plan.budget_seconds,
-        max_trial_seconds=settings.max_trial_seconds,
+    Raises:
+        UsageError: a flag that cannot be, or does not go with another; a place where no trial can run.
+    """
+    arguments: SweepArguments = command.arguments
+    budget = _duration(arguments.max_cost, "--max-cost")
+    spec, settings = define(command, console)
+    if arguments.max_trials is not None and arguments.max_trials < 1:
+        raise UsageError(f"--max-trials {arguments.max_trials} is below the limit of 1; use 1 or more")
+    cap = settings.max_trial_seconds
+    if arguments.max_trial_cost is not None:  # a file's cap may be above the budget
+        given = f"--max-cost {arguments.max_cost}", f"--max-trial-cost {arguments.max_trial_cost}"
+        require_room_for_a_trial(budget, cap, *given)
+    place = make_place(arguments, settings)
+    slots = make_remote_slots(place, arguments, settings) if place.is_remote else make_slots(settings)
+    now = datetime.now().astimezone()
+    can_continue = settings.continue_trials if runs_trainer(spec.config) else bool(arguments.continue_trials)
+    options = Options(
+        method=spec.method,
+        seed=spec.seed,
+        direction=spec.direction,
+        budget_seconds=budget,
+        max_trial_seconds=cap,
         max_trials=arguments.max_trials,
         max_memory_bytes=settings.max_trial_memory_bytes,
-        can_continue=plan.may_continue,
-        stop_when=plan.stop_when,
-        until=plan.until,
+        early_stopping=settings.early_stopping,
+        can_continue=can_continue,
+        trackers=check_trackers(arguments.tracker),
+        stop_when=_stop_when(arguments, spec),
+        until=None if arguments.until is None else parse_moment(arguments.until, "--until", now),
+        warm_start=None if arguments.warm_start is None else asked(arguments.warm_start),
         on_finish=arguments.on_finish,
         on_trouble=arguments.on_trouble,
-        store=stores.shown(arguments.store),
-        watched=[] if file is None else [file],
+    )
+    plan = Plan(
+        spec=spec,
+        options=options,
+        store=arguments.store,
+        url=stores.url(arguments.store),
+        place=place,
+        slots=slots,
+        silence_seconds=_duration(arguments.max_silence, "--max-silence"),
+        calibrate=arguments.calibrate,
+        accept_changes=arguments.accept_changes,
+        makes_store=arguments.warm_start is None,
+    )
+    plan.designer()
+    place.check()
+    return plan
+
+
+def define(command: Command, console: Console) -> tuple[SweepSpec, SweepConfig]:
+    """Returns what defines the sweep, and how it is run here and now."""
+    arguments: SweepArguments = command.arguments
+    if _runs_command(arguments):
+        settings = _settings(arguments, Layers.defaults())
+        return _define_command_sweep(command, settings, console), settings
+    env = find_env(arguments.environment, arguments.config, envs_c.names(), flags=command.values)
+    layers = load(env, config_file=arguments.config, flags=command.values, for_sweep=True)
+    config = layers.run_config()
+    require_subject(arguments.environment, config)
+    settings = _settings(arguments, layers)
+    remote = backends.Place(backend=arguments.backend).is_remote  # this machine's devices are not those of the trials
+    spec = definition.define_trainer_sweep(layers, settings, arguments.name, device="cpu" if remote else None)
+    if not remote:
+        require_device(config.train.device)
+    return spec, settings
+
+
+def _runs_command(arguments: SweepArguments) -> bool:
+    """Whether a command is to be swept. Raises `UsageError` where a flag for commands stands without one."""
+    if arguments.command is not None or arguments.space is not None:
+        for flag, value in (("--env", arguments.environment), ("--config", arguments.config)):
+            if value is not None:
+                raise UsageError(f"{flag} is for our trainer, --command for another program; give one of them")
+        return True
+    for name in _OF_COMMANDS:
+        if getattr(arguments, name) is not None:
+            raise UsageError(f"--{name.replace('_', '-')} goes with --command; give the program to run")
+    return False
+
+
+def _define_command_sweep(command: Command, settings: SweepConfig, console: Console) -> SweepSpec:
+    """Returns what defines a sweep over a command, and prints what of the space file is not taken over."""
+    arguments: SweepArguments = command.arguments
+    if command.values:
+        flag = next(iter(command.values)).replace("_", "-")
+        raise UsageError(f"--{flag} is a value of our trainer; a fixed value of your program stands in the space file")
+    if arguments.space is None:
+        raise UsageError("--command needs --space FILE: the ranges, as in [space] and lr = { min = 1e-4, max = 0.1 }")
+    given = space_file.read(arguments.space)
+    fields = dataclasses.fields(command_sweep.CommandOptions)
+    how = command_sweep.CommandOptions(**{field.name: getattr(arguments, field.name) for field in fields})
+    spec = command_sweep.define(how, given, settings, name=arguments.name, direction=arguments.direction)
+    for line in given.warnings:
+        console.print(Text(f"note: {line}"), soft_wrap=True)
+    return spec
+
+
+def _settings(arguments: SweepArguments, layers: Layers) -> SweepConfig:
+    """Returns the config files' sweep settings, overridden by the flags that were given."""
+    memory, gpu_memory = arguments.max_trial_memory, arguments.max_trial_gpu_memory
+    changes: dict[str, Any] = {
+        "workers": arguments.workers,
+        "method": arguments.method,
+        "seed": arguments.seed,
+        "early_stopping": arguments.early_stopping,
+        "continue_trials": arguments.continue_trials,
+        "max_trial_seconds": _duration(arguments.max_trial_cost, "--max-trial-cost"),
+        "max_trial_memory_bytes": None if memory is None else parse_size(memory, "--max-trial-memory"),
+        "pin_cores": arguments.pin_cores,
+        "gpus": arguments.gpus,
+        "gpus_per_trial": arguments.gpus_per_trial,
+        "trials_per_gpu": arguments.trials_per_gpu,
+        "max_trial_gpu_memory_bytes": None if gpu_memory is None else parse_size(gpu_memory, "--max-trial-gpu-memory"),
+    }
+    try:
+        return dataclasses.replace(layers.sweep, **{key: value for key, value in changes.items() if value is not None})
+    except ConfigError as error:
+        raise UsageError(f"--{error}".replace("_", "-")) from error
+
+
+def make_place(arguments: SweepArguments, settings: SweepConfig) -> backends.Place:
+    """Returns where trials run. Raises `UsageError` where the flags do not go together."""
+    return backends.Place(
+        backend=arguments.backend,
+        artifacts=arguments.artifacts,
+        trial_cores=arguments.trial_cores,
+        gpus_per_trial=settings.gpus_per_trial,
+        resources=arguments.resources,
+        slurm_options=arguments.slurm_options,
     )
 
 
-def _announce(
-    console: Console, plan: Plan, sweep: SweepRecord, trials: Sequence[Dot], settings: LoopSettings, *, created: bool
-) -> None:
-    """Prints what begins, where, and what of the user's wishes cannot be."""
-    cap_given = plan.settings.max_trial_seconds is not None
-    sweep_messages.announce(console, sweep, trials, settings, created=created, cap_given=cap_given)
-    speed_text = ""
-    if settings.speed not in (None, 1.0):
-        speed_text = (
-            f"this machine is {settings.speed:.2f} times as fast as the reference machine, in whose seconds costs are"
-        )
-    newer_text = "" if created else trainer_sweep.newer_text(sweep)
-    for line in (newer_text, plan.slots.text(), plan.why_not_continued, speed_text):
-        if line:
-            console.print(Text(line), soft_wrap=True)
-
-
-def _with_speed(
-    console: Console, store: Store, plan: Plan, settings: LoopSettings, elsewhere: _Elsewhere | None
-) -> LoopSettings:
-    """Returns the settings with what one second of this machine is worth in reference seconds.
-
-    This machine is calibrated if needed. Of other machines each has its own speed.
-    """
-    if elsewhere is not None:
-        return dataclasses.replace(settings, speed=None)
-    if plan.arguments.calibrate is False:
-        return settings
-    train = plan.spec.config.get("train", {})  # a program decides itself what it uses
-    found = speed.speed_of_this_machine(
-        store,
-        threads=train.get("threads") or max(1, usable_cores() // plan.slots.workers),
-        device=train.get("device", "cpu"),
-        shared=plan.arguments.calibrate is True or stores.file(stores.url(plan.arguments.store)) is None,
-        log=lambda line: console.print(Text(line), soft_wrap=True),
-    )
-    return settings if found is None else dataclasses.replace(settings, speed=found.factor)
-
-
-def _unfinished(store: Store, sweep_id: int) -> list[int]:
-    """Returns the numbers of the trials that may be taken up again."""
-    return [trial.number for trial in store.trials(sweep_id, curves=False) if not trial.state.finished]
-
-
-def _run_trials(
-    console: Console,
-    store: Store,
-    plan: Plan,
-    sweep: SweepRecord,
-    settings: LoopSettings,
-    elsewhere: _Elsewhere | None,
-    stop: threading.Event,
-    announce: Callable[[], None],
-) -> SweepStatus:
-    """Runs the sweep, shown in the terminal and told to trackers. `announce` prints what begins now."""
-    with (
-        make_watcher(console, score_range(plan.spec.env)) as watcher,
-        trackers.beside(watcher, plan.trackers, store=plan.arguments.store, sweep=plan.spec.name) as beside,
+def make_remote_slots(place: backends.Place, arguments: SweepArguments, settings: SweepConfig) -> Slots:
+    """Returns the places where trials run on other machines. Raises `UsageError` for flags that are for this one."""
+    for flag, given in (
+        ("--gpus", arguments.gpus),
+        ("--trials-per-gpu", arguments.trials_per_gpu),
+        ("--pin-cores", arguments.pin_cores),
     ):
-        listener = _Announcing(beside, announce)
-        status = run_sweep(
-            sweep,
-            designer=plan.designer(),
-            store=store,
-            backend=_backend(plan, elsewhere, listener),
-            settings=settings,
-            listener=listener,
-            stop=stop,
-        )
-        listener.begin()
-        return status
+        if given is not None:
+            raise UsageError(f"{flag} is for trials on this machine: leave it out with --backend {place.kind}")
+    return place.slots(settings.workers, max_gpu_memory_bytes=settings.max_trial_gpu_memory_bytes)
 
 
-class _Announcing:
-    """A listener that says what begins once no other process runs the sweep, and then passes everything on.
+def make_slots(settings: SweepConfig) -> Slots:
+    """Returns the places where trials run on this machine. Raises `UsageError` for what this machine does not have."""
+    return slots_of_machine(
+        settings.workers,
+        gpus=settings.gpus,
+        gpus_per_trial=1 if settings.gpus_per_trial is None else settings.gpus_per_trial,
+        trials_per_gpu=settings.trials_per_gpu,
+        max_gpu_memory_bytes=settings.max_trial_gpu_memory_bytes,
+        pin_cores=settings.pin_cores,
+    )
+
+
+def _stop_when(arguments: SweepArguments, spec: SweepSpec) -> StopWhen | None:
+    if arguments.stop_when is None:
+        return None
+    _, highest = score_range(spec.env) or (-math.inf, math.inf)
+    return StopWhen.parse(arguments.stop_when, "--stop-when", method=spec.method, highest=highest)
+
+
+def _duration(text: str | None, flag: str) -> float | None:
+    return None if text is None else parse_duration(text, flag)
+
+
+def asks_to_continue(arguments: SweepArguments, spec: SweepSpec) -> bool:
+    """Whether the user asked for continued trials: by the flag, or by the schedule that is made for them."""
+    if arguments.continue_trials is not None or not runs_trainer(spec.config):
+        return bool(arguments.continue_trials)
+    return bool(spec.config["train"]["lr_schedule"] == "wsd")
+
+
+class _Terminal(contextlib.ExitStack):
+    """The listener of a sweep: says what begins once no other process runs it, and then shows it in the terminal.
 
     A sweep with trials is announced when it is taken over. A new one waits for its first trial, at once: of two
     processes that begin it at the same moment, only the one that starts the first trial runs it.
     """
 
-    def __init__(self, listener: Listener, announce: Callable[[], None]) -> None:
-        self._listener, self._announce = listener, announce
-        self._begun = False
+    def __init__(self, console: Console, plan: Plan, why_not_continued: str | None) -> None:
+        super().__init__()
+        self.beginning: Beginning | None = None
+        self._console, self._plan, self._why_not_continued = console, plan, why_not_continued
+        self._announced = False
 
-    def begin(self) -> None:
-        if not self._begun:
-            self._begun = True
-            self._announce()
+    def note(self, line: str) -> None:
+        self._console.print(Text(line), soft_wrap=True)
+
+    def begin(self, beginning: Beginning) -> None:
+        self.beginning = beginning
+        self._watcher: Listener = self.enter_context(make_watcher(self._console, score_range(self._plan.spec.env)))
+
+    def announce(self) -> None:
+        """Prints what begins, where, and what of the user's wishes cannot be; not twice."""
+        if self._announced or self.beginning is None:
+            return
+        self._announced = True
+        self.note(_announcement(self.beginning))
+        sweep, speed = self.beginning.sweep, self.beginning.settings.speed
+        newer_text = "" if self.beginning.created else definition.newer_text(sweep)
+        faster = ""
+        if speed not in (None, 1.0):
+            faster = f"this machine is {speed:.2f} times as fast as the reference machine, in whose seconds costs are"
+        for line in (newer_text, self._plan.slots.text(), self._why_not_continued, faster):
+            if line:
+                self.note(line)
 
     def update(self, status: SweepStatus) -> None:
-        self.begin()
-        self._listener.update(status)
+        self.announce()
+        self._watcher.update(status)
 
     def started(self, trial: TrialRecord) -> None:
-        self.begin()
-        self._listener.started(trial)
+        self.announce()
+        self._watcher.started(trial)
 
     def finished(self, trial: TrialRecord, status: SweepStatus) -> None:
-        self.begin()
-        self._listener.finished(trial, status)
+        self.announce()
+        self._watcher.finished(trial, status)
 
     def log(self, line: str) -> None:
-        self.begin()
-        self._listener.log(line)
+        self.announce()
+        self._watcher.log(line)
 
 
-def _backend(plan: Plan, elsewhere: _Elsewhere | None, listener: Listener) -> Backend:
-    """Returns what runs the trials. From now on the listener takes what it has to say."""
-    if elsewhere is not None:
-        elsewhere.backend.note = listener.log
-        return elsewhere.backend
-    if runs_trainer(plan.spec.config):
-        return LocalBackend()
-    return command_sweep.make_backend(plan.arguments, plan.spec, listener)
+def _announcement(beginning: Beginning) -> str:
+    """Returns what begins now, and its limits."""
+    name, limits = beginning.sweep.spec.name, _limits(beginning)
+    if beginning.created:
+        number = len(Space.from_dict(beginning.sweep.spec.space).names)
+        line = f"sweep '{name}': {number} value{' is' if number == 1 else 's are'} searched, {limits}"
+        if taken := beginning.sweep.spec.warm_start:
+            line += f"; warm start from {described_sources(taken)}"
+        return line
+    number, spent = len(beginning.trials), text.seconds(data.spent_seconds(beginning.trials))
+    return f"sweep '{name}' is resumed: {number} trial{'' if number == 1 else 's'} so far, {spent} {limits}"
+
+
+def _limits(beginning: Beginning) -> str:
+    """Returns the budget and the cap on one trial in words; for a sweep that goes on, they follow what it has spent."""
+    budget, cap = beginning.settings.max_cost_seconds, beginning.settings.max_trial_seconds
+    if beginning.created:
+        limits = "no budget set" if budget is None else f"budget {text.seconds(budget)}"
+    else:
+        limits = "spent, no budget set" if budget is None else f"of {text.seconds(budget)} spent"
+    if cap is None:
+        return limits
+    why = "" if beginning.cap_given else " (a quarter of the budget; --max-trial-cost changes it)"
+    return f"{limits}, the cap on one trial is {text.seconds(cap)}{why}"
+
+
+def _conclude(console: Console, status: SweepStatus, store: str | None) -> None:
+    """Prints the summary, draws the front, and prints the command that trains the recommended config."""
+    spec, trials = status.sweep.spec, status.trials
+    ended = "" if status.stopping else status.ended  # the last line tells of Ctrl-C
+    _print_counts(console, status.sweep, trials, ended)
+    if status.elapsed_seconds >= _MIN_WALL_SECONDS and data.counts(trials).finished:
+        share = status.engine_seconds / status.elapsed_seconds
+        console.print(
+            f"the engine took {text.seconds(status.engine_seconds)} of {text.seconds(status.elapsed_seconds)}"
+            f" of wall clock ({100 * share:.1f} %)"
+        )
+    if not pareto.front(trials):
+        console.print("no trial was trained to its end, so there is no front yet")
+        if (cut_short := best_cut_short(trials)) is not None:
+            console.print(cut_short_note(shown_trial(cut_short, spec.direction), trains=True), soft_wrap=True)
+        return
+    found = at_the_end(status.sweep, trials, store)
+    _print_front(console, status, found, store)
+    console.print(f"\n{summary(found)}", soft_wrap=True)
+    for note in found.notes():
+        console.print(note, soft_wrap=True)
+    best = found.best
+    if command_sweep.runs_command(spec.config):
+        line = command_sweep.command_line(spec, best.trial)
+        what = f"run the recommended config (trial {best.trial.number}, expected {best.phrase()}):"
+        console.print(Text(f"{what}\n  {line}"), soft_wrap=True)
+        return
+    train = commands.command("train", "--env", spec.env, "--from", spec.name, *stores.store_words(store))
+    console.print(
+        f"train the recommended config (trial {best.trial.number}, expected {best.phrase()}):\n  {train}",
+        soft_wrap=True,
+    )
+
+
+def _print_counts(console: Console, sweep: SweepRecord, trials: Sequence[TrialRecord], ended: str = "") -> None:
+    """Prints in one line how the trials have ended, what they cost, and why no more were started, if that is known."""
+    counted = ", ".join(data.counts(trials).ends()) or "none finished"
+    line = f"\nsweep '{sweep.spec.name}': {counted}; {text.seconds(data.spent_seconds(trials))} spent"
+    console.print(Text(f"{line}; {ended}" if ended else line, style="bold"), soft_wrap=True)
+
+
+def _print_front(console: Console, status: SweepStatus, found: Recommendation, store: str | None) -> None:
+    """Prints the front as a plot and a table, and draws it into the sweep's folder."""
+    name, trials = status.sweep.spec.name, status.trials
+    width = min(console.width, MAX_PLOT_WIDTH)
+    direction = status.sweep.spec.direction
+    plot = scatter(trials, width - 1, PLOT_HEIGHT, best=found.best.trial.number, direction=direction)
+    console.print("\n" + "\n".join(plot), soft_wrap=True)
+    console.print(text.shorten(LEGEND_EXPECTED, width) + "\n", soft_wrap=True)
+    shown = [shown_trial(trial, direction) for trial in pareto.front(trials)]
+    console.print(tables.front(shown, console.width, found.marks()))
+    try:
+        path = picture(stores.url(store), name, "pareto.png")
+        with writing(path):
+            save(front([(status.sweep, trials)], **found.drawn()), path, "png")
+        console.print(f"\nplot: {display_path(path)}", soft_wrap=True)
+    except UsageError as error:  # the results are in the store, so a picture that fails ends nothing
+        console.print(f"\nno plot: {error}", soft_wrap=True)
+
+
+def _print_resume(console: Console, command: Command) -> None:
+    """Prints how to resume an interrupted sweep."""
+    console.print(f"\ninterrupted; resume with\n  {commands.command(*command.words)}", soft_wrap=True)
+
+
+def _print_larger_budget(console: Console, budget: float, spent_seconds: float, command: Command) -> None:
+    """Prints how to resume a sweep that had nothing left to spend."""
+    larger = 2 * budget
+    while larger < _MIN_GROWTH * spent_seconds:
+        larger *= 2
+    words = [*_without_max_cost(command.words), "--max-cost", format_duration(larger)]
+    console.print(
+        f"\nthe budget of {text.seconds(budget)} is spent ({text.seconds(spent_seconds)}); resume with a larger one:\n"
+        f"  {commands.command(*words)}",
+        soft_wrap=True,
+    )
+
+
+def _without_max_cost(words: Sequence[str]) -> list[str]:
+    kept: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        given = word.replace("_", "-")
+        if given == "--max-cost":
+            next(rest, None)
+        elif not given.startswith("--max-cost="):
+            kept.append(word)
+    return kept

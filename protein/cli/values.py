@@ -1,6 +1,10 @@
 """Flags for every value of a run config, generated from its dataclasses: `--train.learning-rate 1e-3`.
 
 None stands for a flag that was not given. So a flag that is given with the default value still counts as given.
+
+What tyro is given of a dataclass's fields is made here, too, so that a command line is read and explained quickly. Left
+alone, tyro and docstring_parser parse a whole module once for every class in it, and tyro loads typeguard, which needs
+0.07 s of CPU time, to compare a default with a type such as `str | None`.
 """
 
 import ast
@@ -23,10 +27,7 @@ from protein.errors import UsageError
 from protein.spelling import nearest
 from protein.trainer.kinds import Kind
 
-# What tyro is given of a dataclass's fields, so that a command line is read and explained quickly.
-#
-# Left alone, tyro and docstring_parser parse a whole module once for every class in it, and tyro loads typeguard, which
-# needs 0.07 s of CPU time, to compare a default with a type such as `str | None`.
+_TRUTH = {"true": True, "false": False}
 
 
 def field_texts(kind: Any) -> dict[str, str]:
@@ -76,9 +77,6 @@ def with_none(hint: Any) -> Any:
         inner, *marks = get_args(hint)
         return Annotated[(with_none(inner), *marks)]
     return Union[None, hint]  # noqa: UP007
-
-
-_TRUTH = {"true": True, "false": False}
 
 
 def value_spec(kind: Any, name: str = "") -> PrimitiveConstructorSpec[Any]:

@@ -3,8 +3,7 @@
     tracker.py     the protocol that every tracker follows, what it is given, and all by name
     process.py     a tracker's process, as seen by the one that starts it, and what it says
     facts.py       what is written of a trial, the same names everywhere
-    position.py    what has been written so far, durably
-    exporter.py    from the store to one tracker, in batches
+    exporter.py    from the store to one tracker, in batches, and what has been written so far, durably
 
 Each tracker is a module of the tool's name. It runs in a process of its own (`protein.api.trackers`), which reads the
 store: nothing here can slow, fail or stop a trial or a sweep.

@@ -6,8 +6,7 @@
     tags            `protein.NAME` for texts; `protein.nonfinite.NAME` for numbers that are no numbers, which MLflow's
                     stores change or refuse
 
-It writes to $MLFLOW_TRACKING_URI, or to a SQLite file, where new finished trials go by `protein.trackers.mlflow_bulk`.
-MLflow 3 no longer accepts its file store (`./mlruns`).
+It writes to $MLFLOW_TRACKING_URI, or to a SQLite file. MLflow 3 no longer accepts its file store (`./mlruns`).
 
 Nothing is written twice: a run is found again by its tag, a param keeps its first value, and MLflow keeps a metric's
 point once where name, time, step and value are the same.
@@ -22,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from protein.trackers import facts, mlflow_bulk
+from protein.trackers import facts
 from protein.trackers.tracker import Tracker, TrialUpdate
 from protein.types import SweepRecord, TrialEnd, TrialRecord, TrialState
 from protein.urls import without_password
@@ -70,10 +69,8 @@ class MlflowTracker:
         self.how_to_look = look
         folder.mkdir(parents=True, exist_ok=True)
         self._client = MlflowClient(self._uri)
-        self._file = None if given else folder.absolute() / "mlflow.db"
-        self._inserts = self._file is not None and mlflow_bulk.fits()
-        if self._file is not None:
-            self._use_write_ahead_log(self._file)
+        if not given:
+            self._use_write_ahead_log(folder.absolute() / "mlflow.db")
         self._runs: dict[int, str] = {}  # run ids by trial number
         self._ended: set[int] = set()  # trials whose run has been ended by this process
 
@@ -109,9 +106,6 @@ class MlflowTracker:
         return False
 
     def write(self, updates: Sequence[TrialUpdate]) -> None:
-        if self._inserts:
-            self._insert([update.trial for update in updates if _is_whole(update)])
-            updates = [update for update in updates if not _is_whole(update)]
         if not self._is_server:
             for update in updates:
                 self._write(update)
@@ -139,26 +133,6 @@ class MlflowTracker:
         )
         if trial.state.finished and trial.number not in self._ended:
             self._client.set_terminated(run, _status(trial), _milliseconds(facts.ended_at(trial)))
-            self._ended.add(trial.number)
-
-    def _insert(self, trials: Sequence[TrialRecord]) -> None:
-        """Writes new finished trials in one transaction."""
-        assert self._file is not None
-        runs = [
-            mlflow_bulk.NewRun(
-                name=facts.trial_name(self._sweep, trial),
-                status=_status(trial),
-                start_time=_milliseconds(facts.started_at(trial)),
-                end_time=_milliseconds(facts.ended_at(trial)),
-                params=self._params(trial),
-                tags={**self._tags(trial), _TRIAL: facts.trial_key(self._sweep, trial), _PARENT: self._parent},
-                metrics=self._metrics(trial, 0),
-            )
-            for trial in trials
-        ]
-        ids = mlflow_bulk.insert(self._file, self._experiment, self._location, runs) if runs else []
-        for trial, run in zip(trials, ids, strict=True):
-            self._runs[trial.number] = run
             self._ended.add(trial.number)
 
     def _run(self, update: TrialUpdate) -> tuple[str, bool]:
@@ -227,11 +201,6 @@ class MlflowTracker:
         nonfinite = {**facts.split(facts.results(trial))[1], **_nonfinite_points(trial)}
         found |= {f"protein.nonfinite.{name}": value for name, value in nonfinite.items()}
         return {_name(name): value[:MAX_TAG_VALUE] for name, value in found.items()}
-
-
-def _is_whole(update: TrialUpdate) -> bool:
-    """Whether nothing of a trial was written before, and nothing will follow."""
-    return update.is_new and update.trial.state.finished
 
 
 def _status(trial: TrialRecord) -> str:

@@ -39,12 +39,21 @@ class TrackerProcess:
         words: its arguments, which every user of the machine can read.
         variables: of its environment, beside those of this process: what may hold a password.
         log: of what it and the tool print.
+
+    Attributes:
+        error: of its last try; "" where it has caught up since.
+        has_warned: whether a person was told of the error.
+        how_to_look: what a person does to see the result.
+        num_written: trials.
     """
 
     def __init__(
         self, name: str, module: str, words: Sequence[str], *, variables: Mapping[str, str], log: Path
     ) -> None:
         self.name, self.log = name, log
+        self.error = self.how_to_look = ""
+        self.has_warned = False
+        self.num_written = 0
         self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("w") as errors:
@@ -69,12 +78,22 @@ class TrackerProcess:
         """Returns the exit code of a process that has ended; negative: the signal that killed it."""
         return self._process.poll()
 
-    def messages(self) -> list[Message]:
-        """Returns what it has said since the last call. Does not wait."""
+    def listen(self) -> list[Message]:
+        """Takes over what it has said since the last call, and returns that. Does not wait."""
         found: list[Message] = []
         with contextlib.suppress(queue.Empty):
             while True:
                 found.append(self._messages.get_nowait())
+        for message in found:
+            event = message["event"]
+            if event == "begun":
+                self.how_to_look = str(message.get("how_to_look", ""))
+            elif event == "failed":
+                self.error = str(message.get("error", ""))
+            elif event == "progress":
+                self.num_written = int(message.get("written", 0))
+                if message.get("waiting") == 0:
+                    self.error, self.has_warned = "", False
         return found
 
     def ask_to_end(self) -> None:
@@ -99,12 +118,13 @@ class TrackerProcess:
             self._process.kill()
         self.wait(5.0)
 
-    def last_error(self) -> str:
-        """Returns the last line of its log, "" without one."""
+    def why_ended(self) -> str:
+        """Returns the last line of its log, or its exit code where the log is empty."""
         with contextlib.suppress(OSError):
             lines = self.log.read_text(errors="replace").split("\n")
-            return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
-        return ""
+            if last := next((line.strip()[:300] for line in reversed(lines) if line.strip()), ""):
+                return last
+        return f"its process ended with code {self.exit_code()}"
 
     def _read(self, output: IO[str]) -> None:
         with contextlib.suppress(OSError, ValueError), output:

@@ -24,9 +24,9 @@ from typing import Any
 from starlette.routing import BaseRoute, Router
 
 from protein.api import stores
+from protein.api.definition import PATHS
 from protein.api.recommended import recommendation
 from protein.api.summary import summary
-from protein.api.trainer_sweep import PATHS
 from protein.errors import UsageError
 from protein.ports import Store
 from protein.sweep.ownership import Life

@@ -15,8 +15,7 @@ from tracker_records import PARAMS, READERS, imported
 
 from protein.ports import Store
 from protein.storage import open_store
-from protein.trackers.exporter import Exporter, Progress
-from protein.trackers.position import Position
+from protein.trackers.exporter import Exporter, Position, Progress
 from protein.trackers.tracker import Tracker, TrialUpdate, make_tracker
 from protein.types import (
     Direction,

@@ -11,7 +11,7 @@ from commands import Run
 
 from protein.api.backends import MAX_WORKERS, Place, _resources, connected
 from protein.cli.parse import parse
-from protein.cli.sweep_plan import define, make_place, make_slots_elsewhere
+from protein.cli.sweep import define, make_place, make_remote_slots
 from protein.errors import UsageError
 from protein.types import Resources
 from protein.view import tables
@@ -55,7 +55,7 @@ def test_a_file_may_give_what_is_the_default_of_this_machine(
     settings = define(command, tables.make_console())[1]
     place = make_place(command.arguments, settings)
     assert place.gpus_per_trial == gpus_per_trial
-    assert make_slots_elsewhere(place, command.arguments, settings).workers == workers
+    assert make_remote_slots(place, command.arguments, settings).workers == workers
 
 
 @pytest.mark.parametrize(

@@ -463,9 +463,9 @@ def test_lines_that_cannot_be_printed_do_not_end_a_sweep(store: str, monkeypatch
         monkeypatch.undo()
         assert len(result.trials) == 3
     monkeypatch.setattr(sys, "stdout", ascii_only)
-    function_sweep.Lines(Direction.MAXIMIZE, quiet=False).log("größe falsch")
+    function_sweep._Lines(Direction.MAXIMIZE, quiet=False).log("größe falsch")
     monkeypatch.setattr(sys, "stdout", GoneAscii())
-    function_sweep.Lines(Direction.MAXIMIZE, quiet=False).log("größe falsch")
+    function_sweep._Lines(Direction.MAXIMIZE, quiet=False).log("größe falsch")
     monkeypatch.undo()
     ascii_only.seek(0)
     assert "gr\\xf6\\xdfe falsch" in ascii_only.read()

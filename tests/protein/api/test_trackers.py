@@ -30,8 +30,7 @@ from protein.errors import UsageError
 from protein.ports import Store
 from protein.storage import open_store
 from protein.trackers import exporter, mlflow, neptune
-from protein.trackers.exporter import Exporter
-from protein.trackers.position import Position, file_name, locked
+from protein.trackers.exporter import Exporter, Position, file_name, locked
 from protein.trackers.process import TrackerProcess
 from protein.trackers.tracker import TrialUpdate
 from protein.types import SweepRecord
@@ -125,7 +124,7 @@ class TestBesideASweep:
         assert printed.count("tensorboard is behind: its process ended with code -9; the sweep goes on") == 1
         assert "sync s --tracker tensorboard" in printed
         synced = trackers.sync(["tensorboard"], str(store), "s", lambda *_: None)
-        assert [(one.written, one.error) for one in synced] == [(TRIALS, "")]
+        assert [(one.num_written, one.error) for one in synced] == [(TRIALS, "")]
         assert curves(store) == WHOLE
 
     def test_a_server_that_hangs_delays_nothing(

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from protein import Float, Space, Sweep
-from protein.api import cleaning, moving, renaming, stores, trackers
+from protein.api import keeping, moving, stores, trackers
 from protein.api.sweep_folder import SweepFolder
 from protein.cli import main
 from protein.errors import UsageError
@@ -27,7 +27,7 @@ from protein.run.copies import Copies
 from protein.storage import open_store, open_whole_store
 from protein.sweep import resuming
 from protein.sweep.provenance import changes_since
-from protein.trackers.position import Position, file_name, locked
+from protein.trackers.exporter import Position, file_name, locked
 from protein.types import (
     CONTINUABLE,
     CONTINUABLE_SECONDS,
@@ -283,10 +283,10 @@ def test_no_stored_name_and_path_leads_out(tmp_path_factory: pytest.TempPathFact
         world.fill(name, paths)
         store = open_whole_store(world.url)
         sweep = stores.find(store, name)
-        plan = cleaning.plan(sweep, store.trials(sweep.id), SweepFolder.of(world.url, name), goes_on=False)
-        assert list(cleaning.carry_out(plan)) == list(plan.freed)
-        renaming.rename(store, world.url, name, "proper-one")
-        renaming.remove(store, renaming.plan_removal(store, world.url, "proper-one"), keep_files=False)
+        plan = keeping.plan_cleaning(sweep, store.trials(sweep.id), SweepFolder.of(world.url, name), goes_on=False)
+        assert list(keeping.clean(plan)) == list(plan.freed)
+        keeping.rename(store, world.url, name, "proper-one")
+        keeping.remove(store, keeping.plan_removal(store, world.url, "proper-one"), keep_files=False)
         store.close()
         assert world.now() == world.before
     finally:

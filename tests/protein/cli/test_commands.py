@@ -12,7 +12,7 @@ from store_samples import ended_owner
 
 from protein import storage
 from protein.api import stores
-from protein.cli import sweep_plan
+from protein.cli import sweep
 from protein.cli.arguments import SweepArguments
 from protein.cli.parse import parse
 from protein.run.lease import current_owner
@@ -43,7 +43,8 @@ def test_a_sweep_that_is_asked_to_continue_trials_says_why_it_cannot(filled: Pat
 def test_continued_trials_are_asked_for_by_their_flag_or_by_the_schedule_made_for_them(flags: str, asks: bool) -> None:
     command = parse(shlex.split(f"sweep --env pong {flags}"))
     assert isinstance(command.arguments, SweepArguments)
-    assert sweep_plan.read(command, tables.make_console()).asks_to_continue is asks
+    plan = sweep.make_plan(command, tables.make_console())
+    assert sweep.asks_to_continue(command.arguments, plan.spec) is asks
 
 
 def test_status_of_all_sweeps_and_of_one(filled: Path, run: Run) -> None:
@@ -139,7 +140,7 @@ def test_envs_lists_the_environments(folder: Path, run: Run) -> None:
 
 def test_a_sweep_of_a_gymnasium_environment_has_a_name_that_files_can_bear(folder: Path) -> None:
     command = parse(shlex.split("sweep --env gym:CartPole-v1"))
-    spec, _ = sweep_plan.define(command, tables.make_console())
+    spec, _ = sweep.define(command, tables.make_console())
     assert (spec.name, spec.env) == ("gym-CartPole-v1", "gym:CartPole-v1")
 
 

@@ -18,7 +18,7 @@ from store_samples import LEASE_SECONDS, complete, points, start
 
 import protein
 from protein import storage
-from protein.api import cleaning, renaming
+from protein.api import keeping
 from protein.api.moving import Moved
 from protein.api.sweep_folder import SweepFolder
 from protein.cli import exchange, main
@@ -372,14 +372,14 @@ def test_an_interrupted_rename_or_removal_leaves_a_whole_store(
     with monkeypatch.context() as patched:
         patched.setattr("protein.storage.values.check_artifact", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            renaming.rename(store, "runs/protein.db", "s", "t")
+            keeping.rename(store, "runs/protein.db", "s", "t")
     assert (with_files / "runs" / "s").is_dir() and store.find_sweep("t") is None
-    removal = renaming.plan_removal(store, "runs/protein.db", "s")
+    removal = keeping.plan_removal(store, "runs/protein.db", "s")
     assert removal.num_bytes == 15_000
     with monkeypatch.context() as patched:
-        patched.setattr(renaming, "delete", interrupt)
+        patched.setattr(keeping, "delete", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            renaming.remove(store, removal, keep_files=False)
+            keeping.remove(store, removal, keep_files=False)
     store.close()
     assert "is whole: 1 sweep" in run("store check")
 
@@ -404,16 +404,16 @@ def test_plan_of_trials_that_can_be_continued(with_files: Path) -> None:
     folder = SweepFolder.of("runs/protein.db", "s")
     trials = store.trials(sweep.id)
     store.close()
-    apart = cleaning.plan(engine, trials, folder)
+    apart = keeping.plan_cleaning(engine, trials, folder)
     assert {one.path.name for one in apart.freed} == {"checkpoint.safetensors", "state.bin"}
     assert not apart.to_go_on, "a function that leaves files need not be able to go on from them"
     trials[3] = dataclasses.replace(trials[3], continues=1)  # but this one is
-    kept = cleaning.plan(engine, trials, folder)
+    kept = keeping.plan_cleaning(engine, trials, folder)
     assert {one.path.name for one in kept.freed} == {"checkpoint.safetensors"}
     assert set(kept.to_go_on) == set(kept.kept) - set(apart.kept)
     number = len(kept.to_go_on)
     assert f", {number} of them to be continued (--finished frees these, too)" in cleaning_line(kept, True)
-    done = cleaning.plan(engine, trials, folder, goes_on=False)
+    done = keeping.plan_cleaning(engine, trials, folder, goes_on=False)
     assert {one.path.name for one in done.freed} == {"checkpoint.safetensors", "state.bin"}
 
 

@@ -14,9 +14,9 @@ from commands import Run, sweep_command
 from sample_trials import stored_layers
 
 from protein.api import stores, training
+from protein.api.plan import _OtherMachines
 from protein.cli import main
 from protein.cli.output import writing
-from protein.cli.sweep import _Machines
 from protein.errors import UsageError
 from protein.types import Machine
 
@@ -208,11 +208,11 @@ def test_machines_that_are_found_before_the_store_is_open_are_kept(folder: Path)
     def machine(name: str) -> Machine:
         return Machine(name=name, facts={}, calibration_seconds=1.0, measured_at=datetime.now(UTC))
 
-    found = _Machines("sqlite:///new.db")
+    found = _OtherMachines("sqlite:///new.db")
     assert found.known == [] and list(folder.iterdir()) == []
     found.add(machine("before"))
     with stores.opened("sqlite:///new.db", create=True) as store:
         found.keep_in(store)
         found.add(machine("after"))
         assert [one.name for one in store.machines()] == ["before", "after"]
-    assert [one.name for one in _Machines("sqlite:///new.db").known] == ["before", "after"]
+    assert [one.name for one in _OtherMachines("sqlite:///new.db").known] == ["before", "after"]

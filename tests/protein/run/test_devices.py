@@ -290,7 +290,7 @@ def test_gpus_of_a_config_file_are_shared_out_to_as_many_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from protein.cli.parse import parse
-    from protein.cli.sweep_plan import define, make_slots
+    from protein.cli.sweep import define, make_slots
     from protein.view import tables
 
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -299,5 +299,5 @@ def test_gpus_of_a_config_file_are_shared_out_to_as_many_workers(
     words = ["sweep", "--env", "pong", "--config", str(tmp_path / "own.toml")]
     for more, workers in (([], 4), (["--workers", "3"], 3), (["--gpus", "1"], 2)):
         command = parse([*words, *more])
-        slots = make_slots(command.arguments, define(command, tables.make_console())[1])
+        slots = make_slots(define(command, tables.make_console())[1])
         assert (slots.workers, slots.trials_per_gpu, set(slots.cores)) == (workers, 2, {()})

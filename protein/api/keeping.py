@@ -1,0 +1,322 @@
+"""What is kept of a sweep and its files: renaming and removing it, and deleting checkpoints that nothing needs.
+
+Kept are the checkpoints of the measured and the expected front, of every answer of `protein best`, of trials that have
+not ended, and of those that they continue. In a sweep that continues trials, what a finished trial can go on from is
+kept, too. Logs and configs are small and stay. The store is not changed: it keeps saying where a checkpoint was, and
+views say that it is gone.
+"""
+
+import contextlib
+import dataclasses
+import signal
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from protein.api import moving, recommended, stores
+from protein.api.definition import check_name
+from protein.api.sweep_folder import PICTURES, SweepFolder, delete, holds_files, size
+from protein.engine import pareto
+from protein.engine.sample import sampled
+from protein.errors import UsageError
+from protein.run.job import runs_trainer
+from protein.sweep import resuming
+from protein.types import CONTINUABLE, Artifact, SweepRecord, TrialRecord
+
+if TYPE_CHECKING:
+    from protein.storage.whole import WholeStore
+
+CHECKPOINT = "checkpoint"
+RESUMABLE = "checkpoint"  # the folder of a trial's own in which a command keeps its state
+_STAYS = ("log", "config")  # kinds of artifacts
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Freed:
+    """A file or folder that can be deleted."""
+
+    trial: int
+    path: Path
+    num_bytes: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Cleaning:
+    """What can be deleted of a sweep, which trials keep checkpoints, and which of these only to be continued."""
+
+    sweep: SweepRecord
+    freed: Sequence[Freed]
+    kept: Sequence[int]
+    to_go_on: Sequence[int] = ()
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(one.num_bytes for one in self.freed)
+
+
+def plan_cleaning(
+    sweep: SweepRecord, trials: Sequence[TrialRecord], folder: SweepFolder, *, goes_on: bool = True
+) -> Cleaning:
+    """Returns what can be deleted of a sweep.
+
+    Args:
+        sweep: as it is stored; no process runs it.
+        trials: all of its trials; of each curve one point is enough.
+        folder: where its files are.
+        goes_on: whether the sweep may get more budget, so that trials may still be continued.
+    """
+    needed = needed_trials(sweep, trials)
+    can_continue = goes_on and _continues(sweep, trials)
+    kept_paths: set[Path] = set()
+    candidates: dict[Path, int] = {}
+    kept: list[int] = []
+    to_go_on: list[int] = []
+    for trial in trials:
+        whole = trial.number in needed or not trial.state.finished
+        resumes = can_continue and trial.state.finished and resuming.resumable_seconds(trial) is not None
+        found = list(_checkpoints(trial, folder))
+        if found and (whole or resumes):
+            kept.append(trial.number)
+            if not whole:
+                to_go_on.append(trial.number)
+        for kind, path in found:
+            if whole or (resumes and kind == CONTINUABLE):
+                kept_paths.add(path)
+            else:
+                candidates.setdefault(path, trial.number)
+    for trial in trials:  # a function's folder holds its log, too
+        for one in trial.artifacts:
+            inner = folder.inner(Path(one.path)) if one.kind in _STAYS else None
+            if inner is not None:
+                kept_paths.add(inner)
+    freed = [
+        Freed(trial=number, path=part, num_bytes=size(part))
+        for path, number in candidates.items()
+        for part in _without(path, kept_paths)
+    ]
+    freed.sort(key=lambda one: (one.trial, str(one.path)))
+    distinct = [one for i, one in enumerate(freed) if not any(_within(one.path, other.path) for other in freed[:i])]
+    return Cleaning(sweep=sweep, freed=distinct, kept=kept, to_go_on=to_go_on)
+
+
+def clean(plan: Cleaning) -> Iterator[Freed]:
+    """Deletes what the plan names, and yields each thing that is gone. Raises `UsageError` where one cannot be."""
+    for one in plan.freed:
+        try:
+            delete(one.path)
+        except OSError as error:
+            raise UsageError(
+                f"{one.path} cannot be deleted ({error.strerror or error}); what was freed before stays freed; change"
+                " its permissions and run the same command again"
+            ) from error
+        yield one
+
+
+def needed_trials(sweep: SweepRecord, trials: Sequence[TrialRecord]) -> set[int]:
+    """Returns the numbers of the trials whose checkpoints people ask for, and that unfinished ones began from."""
+    needed = {trial.number for trial in pareto.front([trial for trial in trials if not trial.excluded])}
+    needed |= {trial.continues for trial in trials if not trial.state.finished and trial.continues is not None}
+    if (cut_short := recommended.best_cut_short(trials)) is not None:
+        needed.add(cut_short.number)
+    try:
+        some, sample = sampled(trials)
+        found = recommended.recommendation(sweep, some, sample=sample)
+    except UsageError:  # no trial was trained to its end: nothing is recommended
+        return needed
+    answers = [found.best, found.knee, found.best_measured, found.initial, *found.front]
+    for answer in answers:
+        needed |= {trial.number for trial in (answer.trials if answer is not None else ())}
+    return needed
+
+
+def _continues(sweep: SweepRecord, trials: Sequence[TrialRecord]) -> bool:
+    """Whether a sweep continues finished trials.
+
+    Our trainer says by its schedule whether a run can. Any program or function that leaves files could be able to, but
+    most are not: there a trial that has continued another one tells.
+    """
+    if resuming.why_never_continued(sweep.spec) is not None:
+        return False
+    return runs_trainer(sweep.spec.config) or any(trial.continues is not None for trial in trials)
+
+
+def _checkpoints(trial: TrialRecord, folder: SweepFolder) -> Iterator[tuple[str, Path]]:
+    """Yields kind and place of a trial's checkpoints that are there, as far as they lie in the sweep's folder.
+
+    A command has a folder for its state whether it writes one or not: without a file it holds no checkpoint.
+    """
+    for one in trial.artifacts:
+        inner = folder.inner(Path(one.path)) if one.kind in (CHECKPOINT, CONTINUABLE) else None
+        if inner is not None and holds_files(inner):
+            yield one.kind, inner
+    own = folder.inner(folder.trial(trial.number) / RESUMABLE)
+    if own is not None and holds_files(own):
+        yield CHECKPOINT, own
+
+
+def _without(path: Path, kept: Collection[Path]) -> Iterator[Path]:
+    """Yields a path, or of a folder that holds kept ones the parts that hold none."""
+    if any(_within(path, one) for one in kept):
+        return
+    if not any(_within(one, path) for one in kept):
+        yield path
+        return
+    for inner in sorted(path.iterdir()):
+        yield from _without(inner, kept)
+
+
+def _within(path: Path, folder: Path) -> bool:
+    return path == folder or folder in path.parents
+
+
+def rename(store: "WholeStore", store_url: str, old: str, new: str, artifacts: Path | None = None) -> Path | None:
+    """Renames a sweep and its folder; the paths of its files in the store follow. Returns the new folder, if any.
+
+    Args:
+        store: of the sweep.
+        store_url: of the store.
+        old: the sweep's name.
+        new: its name from now on.
+        artifacts: see `stores.artifact_directory`.
+
+    Raises:
+        UsageError: there is no such sweep, a process runs it, or the folder cannot be renamed. Nothing was changed.
+        StoreError: the store has a sweep of the new name.
+    """
+    sweep = stores.find(store, old)
+    check_name(new, "the new name")
+    if new == old:
+        raise UsageError(f"sweep '{old}' has this name already; give another")
+    moving.require_idle(store, sweep, "renamed")
+    before, after = (SweepFolder.of(store_url, name, artifacts) for name in (old, new))
+    trials = store.trials(sweep.id, curves=False)
+    # A file is no sweep's folder, and behind a link lie other folders than this store's; a link itself is renamed.
+    here = before.real is not None or stores.linked(store_url, old, artifacts) == before.path
+    there = after.path.exists() or after.path.is_symlink()
+    if here and there:
+        raise UsageError(f"the folder {after.path} exists already; move it away, or give another name")
+    if here and before.has_other_folders():
+        raise UsageError(
+            f"the folder {before.path} holds folders that are no trials', so it may be another store's, too; move these"
+            " away first"
+        )
+    if there and not here and not _is_of(after, before, trials):
+        raise UsageError(f"the folder {after.path} exists already and is not of this sweep; give another name")
+    moved = list(_moved(trials, before if here else dataclasses.replace(before, real=None), after.path))
+    with _uninterrupted():
+        if here:
+            try:
+                before.path.rename(after.path)
+            except OSError as error:
+                raise UsageError(
+                    f"{before.path} cannot be renamed to {after.path} ({error.strerror or error}); nothing was changed"
+                ) from error
+        try:
+            store.rename_sweep(old, new, moved)
+        except BaseException:
+            if here:
+                with contextlib.suppress(OSError):
+                    after.path.rename(before.path)
+            raise
+    return after.path if here or there else None
+
+
+def _moved(trials: Sequence[TrialRecord], before: SweepFolder, after: Path) -> Iterator[tuple[int, Artifact, str]]:
+    for trial in trials:
+        for one in trial.artifacts:
+            path = before.moved(one.path, after)
+            if path is not None:
+                yield trial.number, one, path
+
+
+def _is_of(after: SweepFolder, before: SweepFolder, trials: Sequence[TrialRecord]) -> bool:
+    """Whether a folder is this sweep's: its process was killed after it had renamed the folder."""
+    paths = [path for _, _, path in _moved(trials, before, after.path)]
+    return bool(paths) and any(Path(path).exists() for path in paths)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """What removing a sweep deletes.
+
+    Attributes:
+        sweep: as it is stored.
+        num_trials: how many trials it has.
+        paths: its files and folders.
+        num_bytes: their size.
+        folder: the sweep's folder.
+        real: the same with links above it resolved; None: it is missing, or behind a link.
+        left: names in the folder that are none of its trials', and stay.
+    """
+
+    sweep: SweepRecord
+    num_trials: int
+    paths: Sequence[Path]
+    num_bytes: int
+    folder: Path
+    real: Path | None
+    left: Sequence[str]
+
+
+def plan_removal(store: "WholeStore", store_url: str, name: str, artifacts: Path | None = None) -> Removal:
+    """Returns what removing a sweep deletes. Raises `UsageError` where there is none, or a process runs it.
+
+    Args:
+        store: of the sweep.
+        store_url: of the store.
+        name: of the sweep.
+        artifacts: see `stores.artifact_directory`.
+    """
+    sweep = stores.find(store, name)
+    moving.require_idle(store, sweep, "removed")
+    numbers = [int(number) for number in store.columns(sweep.id, fields=("number",)).number]
+    folder = SweepFolder.of(store_url, name, artifacts)
+    places = [folder.trial(number) for number in numbers] + [folder.path / one for one in PICTURES]
+    found = [path for path in map(folder.inner, places) if path is not None]
+    return Removal(
+        sweep=sweep,
+        num_trials=len(numbers),
+        paths=found,
+        num_bytes=sum(map(size, found)),
+        folder=folder.path,
+        real=folder.real,
+        left=folder.strangers(numbers),
+    )
+
+
+def remove(store: "WholeStore", removal: Removal, *, keep_files: bool) -> None:
+    """Removes a sweep: first from the store, at once, and then its files.
+
+    Raises:
+        UsageError: a process runs the sweep by now; or files cannot be deleted, after the sweep is gone from the store.
+    """
+    moving.require_idle(store, removal.sweep, "removed")
+    store.remove_sweep(removal.sweep.id)
+    if keep_files:
+        return
+    try:
+        for path in removal.paths:
+            delete(path)
+        if not removal.left and removal.real is not None:
+            with contextlib.suppress(OSError):  # something else has been put there
+                removal.real.rmdir()
+    except OSError as error:
+        raise UsageError(
+            f"the sweep is removed, but not all of its files: {error.filename or removal.folder} cannot be deleted"
+            f" ({error.strerror or error}); delete {removal.folder} by hand"
+        ) from error
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Lets signals that end this process wait for the end of a short piece of work."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,274 @@
+"""One way to start a sweep: a `Plan` says what and how, and `run` creates the sweep or resumes it, and runs its trials.
+
+`protein sweep`, `protein sweep --command` and `protein.Sweep` only make plans. So what a plan can say works for all.
+"""
+
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from protein.api import backends, stores, trackers, warm_start
+from protein.api.backends import Place
+from protein.api.definition import create_or_resume
+from protein.api.options import Options
+from protein.api.recommended import initial_params
+from protein.columns import DOT_FIELDS, Dot, dots
+from protein.engine.settings import EngineSettings
+from protein.engine.warm_start import source_observations
+from protein.errors import StoreMissing, UsageError
+from protein.ports import Backend, Designer, Listener, Store, SweepStatus
+from protein.run.command import SILENCE_SECONDS, CommandBackend
+from protein.run.devices import Slots
+from protein.run.fleet import Fleet
+from protein.run.job import runs_trainer
+from protein.run.speed import speed_of_this_machine
+from protein.run.trainer import LocalBackend
+from protein.space import Space
+from protein.sweep import resuming
+from protein.sweep.loop import LoopSettings, run_sweep
+from protein.sweep.methods import make_designer
+from protein.sweep.ownership import refuse_beside
+from protein.trainer.machine.cores import usable_cores
+from protein.types import Machine, SweepRecord, SweepSpec
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A sweep as the user wants it, and how it is to run here and now.
+
+    Attributes:
+        spec: what defines the sweep. Its warm start is added when the store is open.
+        options: how to search and where to end.
+        store: the user's own word for the store; None: the usual one.
+        url: of the store; it stays right where a function goes to another working directory.
+        place: where trials run.
+        slots: the places for trials there.
+        silence_seconds: a command that prints nothing for so long hangs; None: the default.
+        calibrate: whether costs are in seconds of the reference machine; None: where that is needed.
+        accept_changes: whether a command may be run and read in another way from now on.
+        keeps_budget: where no budget is given, that of the stored sweep holds.
+        is_named: whether the user has named the sweep.
+        makes_store: whether a store is made where there is none.
+    """
+
+    spec: SweepSpec
+    options: Options
+    store: str | None
+    url: str
+    slots: Slots
+    place: Place = dataclasses.field(default_factory=Place)
+    silence_seconds: float | None = None
+    calibrate: bool | None = None
+    accept_changes: bool = False
+    keeps_budget: bool = True
+    is_named: bool = True
+    makes_store: bool = True
+
+    def designer(self) -> Designer:
+        """Returns what chooses the trials' params. Raises `UsageError` where the method cannot search this space."""
+        return make_designer(
+            self.spec.method,
+            Space.from_dict(self.spec.space),
+            initial_params(self.spec),
+            seed=self.spec.seed,
+            settings=EngineSettings(early_stopping=self.options.early_stopping),
+            warm_start=source_observations(self.spec.warm_start),
+        )
+
+    @property
+    def may_continue(self) -> bool:
+        """Whether finished trials may go on to more steps."""
+        return self.options.can_continue and resuming.why_never_continued(self.spec) is None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """What begins: the sweep as it is stored, the trials that it has already, and how it is run.
+
+    `created`: whether the sweep is new. `cap_given`: whether the user gave the cap on one trial's cost.
+    """
+
+    sweep: SweepRecord
+    trials: Sequence[Dot]
+    settings: LoopSettings
+    created: bool
+    cap_given: bool
+
+
+class PlanListener(Listener, Protocol):
+    """A listener that is also told what comes before the first trial."""
+
+    def note(self, line: str) -> None:
+        """Called with what a person should know before the sweep begins, as one line."""
+        ...
+
+    def begin(self, beginning: Beginning) -> None:
+        """Called when the sweep is stored, before the loop begins. Another process may still have it."""
+        ...
+
+
+def run(plan: Plan, listener: PlanListener, stop: threading.Event, backend: Backend | None = None) -> SweepStatus:
+    """Creates the sweep of a plan or resumes it, and runs its trials until it ends (`protein.sweep.loop.run_sweep`).
+
+    Args:
+        plan: the sweep.
+        listener: is told how it goes.
+        stop: ends the sweep in order.
+        backend: runs the trials of a function; None: trials of the trainer and of commands, at the plan's place.
+
+    Raises:
+        UsageError: the stored sweep of this name is another one, or another process runs it; or no trial can run.
+        StoreError: the store cannot be used.
+        TrialFailed: this machine could not be calibrated.
+    """
+    if not plan.makes_store:
+        stores.check(plan.url)
+    stores.require_unlinked(plan.url, plan.spec.name, plan.place.folder)
+    directory = plan.place.directory(stores.artifact_directory(plan.url, plan.spec.name))
+    with (
+        _other_machines(plan, directory, listener.note, stop) as others,
+        # Only now, so that a place where no trial can run leaves no store behind.
+        stores.opened(plan.url, create=plan.makes_store) as store,
+    ):
+        taken = warm_start.snapshot(store, plan.spec, plan.options.warm_start, initial_params(plan.spec))
+        plan = dataclasses.replace(plan, spec=dataclasses.replace(plan.spec, warm_start=taken))
+        designer = plan.designer()
+        sweep, created = _created_or_resumed(store, plan)
+        trials = dots(store.columns(sweep.id, fields=DOT_FIELDS))
+        if others is not None:
+            others.keep_in(store)
+            speed = None  # each of the other machines has its own
+            unfinished = [trial.number for trial in store.trials(sweep.id, curves=False) if not trial.state.finished]
+            plan.place.fetch(plan.spec, directory, unfinished, listener.note)
+        else:
+            speed = _speed_of_this_machine(store, plan, listener.note)
+        settings = _loop_settings(plan, sweep, directory, speed)
+        cap_given = plan.options.max_trial_seconds is not None
+        listener.begin(Beginning(sweep=sweep, trials=trials, settings=settings, created=created, cap_given=cap_given))
+        with trackers.beside(listener, plan.options.trackers, store=plan.store, sweep=plan.spec.name) as told:
+            if others is not None:
+                others.backend.note = told.log
+                backend = others.backend
+            return run_sweep(
+                sweep,
+                designer=designer,
+                store=store,
+                backend=backend or _backend_of_this_machine(plan, told),
+                settings=settings,
+                listener=told,
+                stop=stop,
+            )
+
+
+def _created_or_resumed(store: Store, plan: Plan) -> tuple[SweepRecord, bool]:
+    """Returns the sweep, and whether it is new. Raises `UsageError` where it is another one, or a process runs it."""
+    if (known := store.find_sweep(plan.spec.name)) is not None:
+        refuse_beside(store, known)  # before its config is changed
+    try:
+        sweep, created = create_or_resume(
+            store, plan.spec, plan.options.budget_seconds, accept_changes=plan.accept_changes
+        )
+    except UsageError as error:
+        if plan.is_named:
+            raise
+        raise UsageError(f"{error}; no name was given: choose one with name=") from error
+    refuse_beside(store, sweep)
+    return sweep, created
+
+
+def _loop_settings(plan: Plan, sweep: SweepRecord, directory: Path, speed: float | None) -> LoopSettings:
+    options, file = plan.options, stores.file(plan.url)
+    budget = options.budget_seconds
+    if budget is None and plan.keeps_budget:
+        budget = sweep.max_cost_seconds
+    return LoopSettings(
+        directory=directory,
+        workers=plan.slots.workers,
+        slots=plan.slots,
+        max_cost_seconds=budget,
+        max_trial_seconds=options.max_trial_seconds,
+        max_trials=options.max_trials,
+        max_memory_bytes=options.max_memory_bytes,
+        speed=speed,
+        can_continue=plan.may_continue,
+        stop_when=options.stop_when,
+        until=options.until,
+        on_finish=options.on_finish,
+        on_trouble=options.on_trouble,
+        store=stores.shown(plan.url),
+        watched=[] if file is None else [file],
+    )
+
+
+def _speed_of_this_machine(store: Store, plan: Plan, note: Callable[[str], None]) -> float:
+    """Returns what one second of this machine is worth in reference seconds. It is calibrated where that is needed."""
+    if plan.calibrate is False:
+        return 1.0
+    train = plan.spec.config.get("train", {})  # a program decides itself what it uses
+    found = speed_of_this_machine(
+        store,
+        threads=train.get("threads") or max(1, usable_cores() // plan.slots.workers),
+        device=train.get("device", "cpu"),
+        shared=plan.calibrate is True or stores.file(plan.url) is None,
+        log=note,
+    )
+    return 1.0 if found is None else found.factor
+
+
+def _backend_of_this_machine(plan: Plan, listener: Listener) -> Backend:
+    if runs_trainer(plan.spec.config):
+        return LocalBackend()
+    silence = plan.silence_seconds or SILENCE_SECONDS
+    return CommandBackend(plan.spec.direction, silence_seconds=silence, note=listener.log)
+
+
+class _OtherMachines:
+    """Other machines that trials run on, and their calibrations: kept until the store is open, and then in it."""
+
+    backend: Fleet
+
+    def __init__(self, url: str) -> None:
+        self.known: list[Machine] = []
+        self._found: list[Machine] = []
+        self._store: Store | None = None
+        with contextlib.suppress(StoreMissing), stores.opened(url) as store:
+            self.known = store.machines()
+
+    def add(self, machine: Machine) -> None:
+        if self._store is None:
+            self._found.append(machine)
+        else:
+            self._store.add_machine(machine)
+
+    def keep_in(self, store: Store) -> None:
+        """Stores what was found so far, and from now on what is found."""
+        self._store = store
+        while self._found:
+            store.add_machine(self._found.pop(0))
+
+
+@contextlib.contextmanager
+def _other_machines(
+    plan: Plan, directory: Path, note: Callable[[str], None], stop: threading.Event
+) -> Iterator[_OtherMachines | None]:
+    """Connects to other machines, which may take a while; None: trials run on this one. No store is made."""
+    if not plan.place.is_remote:
+        yield None
+        return
+    machines = _OtherMachines(plan.url)
+    note(f"connecting to {plan.place.words()}")
+    with backends.connected(
+        plan.place,
+        plan.spec,
+        directory,
+        workers=plan.slots.workers,
+        silence_seconds=plan.silence_seconds,
+        note=note,
+        machines=None if plan.calibrate is False else machines.known,
+        on_machine=machines.add,
+        should_stop=stop.is_set,
+    ) as machines.backend:
+        yield machines
