@@ -1,6 +1,7 @@
 """`protein eval`: plays episodes with a checkpoint; with `--render` or `--gif` in one environment, to watch it.
 
-A language model's checkpoint, or a folder of GPT-2's weights, is measured, or writes: `protein.cli.evaluate_language`.
+A language model's checkpoint, or a folder of GPT-2's weights, is measured: its loss on validation text. With `--prompt`
+it writes.
 """
 
 import contextlib
@@ -17,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from rich.live import Live
 
 from protein import files
-from protein.cli import INTERRUPTED_CODE, evaluate_language
+from protein.cli import INTERRUPTED_CODE
 from protein.cli.arguments import EvalArguments
-from protein.cli.output import Progress, print_json, require_file, writing
+from protein.cli.output import Progress, answer, print_json, require_file, writing
 from protein.cli.parse import Command
 from protein.cli.signals import caught
 from protein.config.resolve import file_name
@@ -27,14 +28,16 @@ from protein.errors import UsageError
 from protein.sweep.resuming import TRAINERS_FILE, checkpoint_header
 from protein.trainer.errors import TrainerError
 from protein.trainer.kinds import read
-from protein.trainer.language.config import LanguageConfig
+from protein.trainer.language.config import LanguageConfig, subject_of_path
 from protein.trainer.language.released import SETTINGS_FILE, WEIGHTS_FILE, is_released
 from protein.view import tables, text
+from protein.view.text import cleaned
 
 if TYPE_CHECKING:
     from protein.trainer.machine.checkpoint import Checkpoint
 
 EPISODES = 256
+WRITTEN_TOKENS = 256  # of a language model
 SEED_MAX = 2**64 - 1  # of torch's generators
 _MOST_ENVS = {"gym": 32, "gym-async": 32, "pettingzoo": 32}  # by kind: Python objects are expensive
 
@@ -57,10 +60,10 @@ def run(command: Command) -> int:
         raise UsageError("--render draws in a terminal, and stdout is none; give --gif FILE instead")
     checkpoint = _file(arguments.checkpoint)
     if checkpoint is None:
-        return evaluate_language.run(arguments, arguments.checkpoint, None)
+        return evaluate_language(arguments, arguments.checkpoint, None)
     model = _language_model(checkpoint)
     if model is not None:
-        return evaluate_language.run(arguments, checkpoint, model)
+        return evaluate_language(arguments, checkpoint, model)
     for name, given in (
         ("--prompt", arguments.prompt),
         ("--data", arguments.data),
@@ -248,3 +251,110 @@ def _num_envs(episodes: int, env: str) -> int:
     """Returns the largest number of environments, within the limit of its kind, that share the episodes evenly."""
     most = _MOST_ENVS.get(env.partition(":")[0], 256)
     return next(count for count in range(min(most, episodes), 0, -1) if episodes % count == 0)
+
+
+def evaluate_language(arguments: EvalArguments, checkpoint: Path, config: LanguageConfig | None) -> int:
+    """Carries it out.
+
+    Args:
+        arguments: of the command, checked as far as they mean the same for an agent.
+        checkpoint: of a language model.
+        config: of its run; None: it is a folder of released weights.
+    """
+    _check_language(arguments, config)
+    if arguments.prompt is not None:
+        return _write(arguments, checkpoint, arguments.prompt, config)
+    if config is None and arguments.data is None:
+        return _ask(arguments, checkpoint)
+    return _measure(arguments, checkpoint, config)
+
+
+def _write(arguments: EvalArguments, checkpoint: Path, prompt: str, config: LanguageConfig | None) -> int:
+    from protein.trainer.language.sample import sample
+
+    temperature = 0.0 if arguments.greedy else arguments.temperature
+    given: dict[str, Any] = {} if temperature is None else {"temperature": temperature}
+    tokens = arguments.tokens or WRITTEN_TOKENS
+    written = sample(
+        checkpoint, prompt, data=arguments.data or "", tokens=tokens, seed=arguments.seed, progress=Progress(), **given
+    )
+    said = {"env": _subject(arguments, config), "checkpoint": str(checkpoint), "prompt": prompt, "text": written}
+    return answer(arguments.json, said, [cleaned(written)])
+
+
+def _subject(arguments: EvalArguments, config: LanguageConfig | None) -> str | None:
+    """Returns the name of the text; None: there is none."""
+    if arguments.data is not None:
+        return subject_of_path(arguments.data)
+    return None if config is None else config.subject
+
+
+def _ask(arguments: EvalArguments, checkpoint: Path) -> int:
+    """Asks HellaSwag's questions of released weights, for which no text is named."""
+    if arguments.hellaswag is None or arguments.tokens is not None:
+        raise UsageError(
+            f"{checkpoint} holds weights and no text to measure them on; give --data FOLDER, tokens that protein data"
+            f" tokenize FILES --tokenizer {checkpoint} --into FOLDER has made"
+            + ("" if arguments.tokens is not None else ", or --prompt TEXT")
+        )
+    from protein.trainer.language import evaluate as measuring
+
+    share = measuring.ask(checkpoint, arguments.hellaswag, progress=Progress())
+    said = {"env": None, "checkpoint": str(checkpoint), "hellaswag": share}
+    return answer(arguments.json, said, [hellaswag_line(share)])
+
+
+def hellaswag_line(share: float) -> str:
+    """Returns the line about HellaSwag's questions of which the share was answered right."""
+    return f"HellaSwag: {100 * share:.1f} % right; guessing gets 25 %"
+
+
+def _check_language(arguments: EvalArguments, config: LanguageConfig | None) -> None:
+    """Raises `UsageError` for a flag that means nothing for a language model, or for a value out of range."""
+    for name, given in (
+        ("--episodes", arguments.episodes is not None),
+        ("--render", arguments.render),
+        ("--gif", arguments.gif is not None),
+    ):
+        if given:
+            raise UsageError(
+                f"{name} is for agents, and {arguments.checkpoint} is a language model's; use --prompt TEXT"
+            )
+    if config is None and arguments.environment is not None:
+        raise UsageError(f"{arguments.checkpoint} holds weights alone; drop --env, and give --data FOLDER")
+    if config is not None and arguments.environment not in (None, config.subject):
+        raise UsageError(
+            f"--env {arguments.environment} contradicts {arguments.checkpoint}, which was trained on"
+            f" '{config.subject}'; drop --env"
+        )
+    if arguments.tokens is not None and arguments.tokens < 1:
+        raise UsageError(f"--tokens {arguments.tokens} is below the limit of 1; use 1 or more")
+    if arguments.temperature is not None and arguments.temperature < 0:
+        raise UsageError(f"--temperature {arguments.temperature:g} is below the limit of 0; use 0 or more")
+    if arguments.prompt is None and (arguments.greedy or arguments.temperature is not None):
+        name = "--greedy" if arguments.greedy else "--temperature"
+        raise UsageError(f"{name} says how to write; give --prompt TEXT, too")
+    if arguments.prompt is not None and arguments.hellaswag is not None:
+        raise UsageError(f"--hellaswag {arguments.hellaswag} measures, and --prompt writes; give one of the two")
+
+
+def _measure(arguments: EvalArguments, checkpoint: Path, config: LanguageConfig | None) -> int:
+    from protein.trainer.language import evaluate as measuring
+
+    found = measuring.evaluate(
+        checkpoint,
+        data=arguments.data or "",
+        tokens=arguments.tokens or 0,
+        questions=arguments.hellaswag,
+        progress=Progress(),
+    )
+    subject = _subject(arguments, config)
+    metrics = {"bits_per_byte": found.bits_per_byte, "loss": found.nats_per_token}
+    lines = [
+        f"score {text.score(found.score)}: {text.loss(metrics)}, over {found.tokens:,} tokens of {subject} in"
+        f" {text.seconds(found.seconds)}"
+    ]
+    if found.hellaswag is not None:
+        lines.append(hellaswag_line(found.hellaswag))
+    said = {"env": subject, "checkpoint": str(checkpoint), "score": found.score, **dataclasses.asdict(found)}
+    return answer(arguments.json, said, lines)
