@@ -2,26 +2,37 @@
 
 None of it can fail a sweep: what goes wrong is one line, and the command that catches up.
 
-The process of one tracker is `python -m protein.api.trackers`. It opens $PROTEIN_STORE, and writes what is new. While
-its standard input is open it looks for news every few seconds; then it writes what is left and ends. What fails is
-tried again, at growing intervals.
+The process of one tracker is `python -m protein.api.trackers`. It opens $PROTEIN_STORE, and writes what is new. It is
+in a session of its own, so Ctrl-C in the terminal does not reach it. While its standard input is open, it looks for
+news every few seconds. When that closes, also because the process that started it has died, it writes what is left and
+ends. What fails is tried again, at growing intervals. It says what it does on its standard output, one JSON object a
+line:
+
+    {"event": "begun", "destination": ..., "how_to_look": ...}
+    {"event": "progress", "written": ..., "waiting": ...}      after every batch
+    {"event": "failed", "error": ..., "waiting": ...}          it tries again, unless it is to end
+    {"event": "ended", "written": ..., "waiting": ...}         its last line
 """
 
 import argparse
 import contextlib
+import json
 import os
+import queue
 import select
+import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import IO, Any
 
 from protein.api import stores
 from protein.errors import ProteinError, UsageError
 from protein.names import folder_name
 from protein.ports import Listener, SweepStatus
 from protein.trackers.exporter import Exporter, Position, Progress, file_name, locked
-from protein.trackers.process import TrackerProcess, one_line, send_message, wait_all
 from protein.trackers.tracker import Tracker, make_tracker
 from protein.types import TrialRecord
 from protein.view import commands
@@ -29,32 +40,138 @@ from protein.view import commands
 END_SECONDS = 20.0  # that the end of a sweep waits for its trackers
 SILENT_SECONDS = 120.0  # without a sign of life, then `sync` ends a tracker's process
 _MODULE = "protein.api.trackers"
+MAX_ERROR = 300  # characters
+MAX_UNREAD = 10_000  # messages that are kept; later ones are dropped
 POLL_SECONDS = 2.0  # between two looks at the store
 RETRY_SECONDS = (2.0, 5.0, 15.0, 60.0)  # after the first failure in a row, the second, ...; the last one repeats
 NICENESS = 10  # trials and the sweep come first
 FOLDER = "_trackers"  # beside the folders of sweeps, whose names begin with a letter or a digit
 
+Message = Mapping[str, Any]
+
+
+class TrackerProcess:
+    """One tracker's process, as seen by the one that starts it: it is told when to end, listened to, and outlived.
+
+    Nothing that it does can block: its output is read by a thread, and its end is waited for with a limit.
+
+    Attributes:
+        error: of its last try; "" where it has caught up since.
+        has_warned: whether a person was told of the error.
+        how_to_look: what a person does to see the result.
+        num_written: trials.
+    """
+
+    def __init__(self, name: str, store_url: str, sweep: str, *, follow: bool) -> None:
+        """Starts it.
+
+        Args:
+            name: of the tracker.
+            store_url: of the store. It may hold a password, so it is no argument, which every user of the machine sees.
+            sweep: its name; it is in the store.
+            follow: go on until told to end; otherwise write what is there.
+
+        Raises:
+            OSError: it or its log cannot be made.
+        """
+        self.name, self.log = name, log_file(store_url, sweep, name)
+        self.error = self.how_to_look = ""
+        self.has_warned = False
+        self.num_written = 0
+        self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        words = [f"--sweep={sweep}", "--tracker", name, *(["--follow"] if follow else [])]
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("w") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", _MODULE, *words],  # -P: modules in the working directory are not ours
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=os.environ | {stores.VARIABLE: store_url},
+                text=True,
+                start_new_session=True,
+            )
+        assert self._process.stdout is not None
+        self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def exit_code(self) -> int | None:
+        """Returns the exit code of a process that has ended; negative: the signal that killed it."""
+        return self._process.poll()
+
+    def listen(self) -> list[Message]:
+        """Takes over what it has said since the last call, and returns that. Does not wait."""
+        found: list[Message] = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                found.append(self._messages.get_nowait())
+        for message in found:
+            event = message["event"]
+            if event == "begun":
+                self.how_to_look = str(message.get("how_to_look", ""))
+            elif event == "failed":
+                self.error = str(message.get("error", ""))
+            elif event == "progress":
+                self.num_written = int(message.get("written", 0))
+                if message.get("waiting") == 0:
+                    self.error, self.has_warned = "", False
+        return found
+
+    def ask_to_end(self) -> None:
+        """Tells it that there will be no more news."""
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+
+    def wait(self, seconds: float) -> bool:
+        """Waits for its end, and returns whether it has come."""
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        self._reader.join(timeout=1.0)  # the last messages; a process that it left behind may hold the pipe
+        return True
+
+    def kill(self) -> None:
+        """Ends it at once. Safe to call twice."""
+        self.ask_to_end()
+        with contextlib.suppress(OSError):
+            self._process.kill()
+        self.wait(5.0)
+
+    def why_ended(self) -> str:
+        """Returns the last line of its log, or its exit code where the log is empty."""
+        with contextlib.suppress(OSError):
+            lines = self.log.read_text(errors="replace").split("\n")
+            if last := next((line.strip()[:300] for line in reversed(lines) if line.strip()), ""):
+                return last
+        return f"its process ended with code {self.exit_code()}"
+
+    def _read(self, output: IO[str]) -> None:
+        with contextlib.suppress(OSError, ValueError), output:
+            for line in output:
+                message = _parse_message(line)
+                if message is not None and self._messages.qsize() < MAX_UNREAD:
+                    self._messages.put(message)
+
 
 def start(names: Sequence[str], store_url: str, sweep: str, *, follow: bool) -> list[TrackerProcess]:
-    """Starts a process for each tracker.
-
-    Args:
-        names: of trackers, from `check`.
-        store_url: of the store.
-        sweep: its name; it is in the store.
-        follow: go on until told to end; otherwise write what is there.
+    """Starts a process for each tracker; `names` are from `check_trackers`.
 
     Raises:
         OSError: a process or its log cannot be made. None is left running.
         UsageError: they would write through a symbolic link.
     """
-    started: list[TrackerProcess] = []
     refuse_links(folder(store_url))
+    started: list[TrackerProcess] = []
     try:
         for name in names:
-            words = [f"--sweep={sweep}", "--tracker", name, *(["--follow"] if follow else [])]
-            log = log_file(store_url, sweep, name)
-            started.append(TrackerProcess(name, _MODULE, words, variables={stores.VARIABLE: store_url}, log=log))
+            process = TrackerProcess(name, store_url, sweep, follow=follow)
+            started.append(process)
     except OSError:
         for process in started:
             process.kill()
@@ -68,7 +185,7 @@ def beside(listener: Listener, names: Sequence[str], *, store: str | None, sweep
 
     Args:
         listener: of the sweep; it is told what a person should know of the trackers.
-        names: of trackers, from `check`; none: nothing is done.
+        names: of trackers, from `check_trackers`; none: nothing is done.
         store: the user's own word for the store, None for the usual one.
         sweep: its name; it is in the store.
     """
@@ -124,7 +241,7 @@ class Tracked:
             process.ask_to_end()
         cut_short: list[TrackerProcess] = []
         try:
-            wait_all(processes, seconds)
+            _wait_all(processes, seconds)
         finally:  # also where a second Ctrl-C ends the waiting
             for process in processes:
                 if process.exit_code() is None:
@@ -164,7 +281,7 @@ def sync(
     """Writes everything that is new to each tracker, and waits for it.
 
     Args:
-        names: of trackers, from `check`.
+        names: of trackers, from `check_trackers`.
         store_url: of the store.
         sweep: its name; it is in the store.
         progress: called with the tracker's name, the trials written and those that are left.
@@ -197,6 +314,34 @@ def sync(
     return found
 
 
+def _wait_all(processes: Sequence[TrackerProcess], seconds: float) -> None:
+    """Waits until all have ended, or the time is over."""
+    until = time.monotonic() + seconds
+    for process in processes:
+        process.wait(max(until - time.monotonic(), 0.0))
+
+
+def _send_message(output: int, event: str, **fields: object) -> None:
+    """Writes a message to a file descriptor. Where nobody listens any more, it does nothing."""
+    with contextlib.suppress(BrokenPipeError):
+        os.write(output, (json.dumps({"event": event, **fields}) + "\n").encode())
+
+
+def _parse_message(line: str) -> Message | None:
+    """Returns a message; None for a line that is none."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and isinstance(found.get("event"), str) else None
+
+
+def _one_line(error: BaseException) -> str:
+    """Returns an error in one line: its kind where its text does not say enough."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}"[:MAX_ERROR] if text else type(error).__name__
+
+
 def folder(store_url: str) -> Path:
     """Returns the folder of a store's trackers: their positions, logs and, where they write files, these."""
     return stores.artifacts_root(store_url) / FOLDER
@@ -215,7 +360,7 @@ def log_file(store_url: str, sweep: str, tracker: str) -> Path:
 
 
 def main() -> int:
-    """Runs one tracker's process; see `protein.trackers.process` for what it prints."""
+    """Runs one tracker's process; see `protein.api.trackers` for what it prints."""
     parser = argparse.ArgumentParser()
     for name in ("sweep", "tracker"):
         parser.add_argument(f"--{name}", required=True)
@@ -232,14 +377,14 @@ def main() -> int:
             tracker = make_tracker(given.tracker, place)
             path = place / "positions" / file_name(sweep.spec.name, given.tracker, tracker.destination)
             with locked(path, f"sweep '{sweep.spec.name}' cannot be written to {given.tracker}"):
-                send_message(output, "begun", destination=tracker.destination, how_to_look=tracker.how_to_look)
+                _send_message(output, "begun", destination=tracker.destination, how_to_look=tracker.how_to_look)
                 exporter = Exporter(tracker, store, sweep, Position(path, sweep, tracker.destination))
                 return _run(exporter, tracker, output, follow=given.follow)
     except ProteinError as error:
-        send_message(output, "failed", error=" ".join(str(error).split()), waiting=-1)
+        _send_message(output, "failed", error=" ".join(str(error).split()), waiting=-1)
         return error.exit_code
     except Exception as error:  # of the tool's package, when it is imported or set up
-        send_message(output, "failed", error=one_line(error), waiting=-1)
+        _send_message(output, "failed", error=_one_line(error), waiting=-1)
         raise
 
 
@@ -247,7 +392,7 @@ def _run(exporter: Exporter, tracker: Tracker, output: int, *, follow: bool) -> 
     written, failures = 0, 0
 
     def report(progress: Progress) -> None:
-        send_message(output, "progress", written=written + progress.written, waiting=progress.waiting)
+        _send_message(output, "progress", written=written + progress.written, waiting=progress.waiting)
 
     last = not follow
     while True:  # once more after the end was asked for
@@ -259,14 +404,14 @@ def _run(exporter: Exporter, tracker: Tracker, output: int, *, follow: bool) -> 
         # The tools raise whatever they like, and nothing of it may end the catching up.
         except Exception as error:
             failures += 1
-            send_message(output, "failed", error=one_line(error), waiting=exporter.num_waiting)
+            _send_message(output, "failed", error=_one_line(error), waiting=exporter.num_waiting)
         if last:
             break
         pause = RETRY_SECONDS[min(failures, len(RETRY_SECONDS)) - 1] if failures else POLL_SECONDS
         last = _has_closed(pause)
     with contextlib.suppress(Exception):
         tracker.close()
-    send_message(output, "ended", written=written, waiting=exporter.num_waiting)
+    _send_message(output, "ended", written=written, waiting=exporter.num_waiting)
     return 1 if failures else 0
 
 

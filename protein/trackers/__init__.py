@@ -1,7 +1,6 @@
 """Writes a sweep's trials to other tools: Neptune, MLflow, Weights & Biases, TensorBoard, Trackio.
 
     tracker.py     the protocol that every tracker follows, what it is given, and all by name
-    process.py     a tracker's process, as seen by the one that starts it, and what it says
     facts.py       what is written of a trial, the same names everywhere
     exporter.py    from the store to one tracker, in batches, and what has been written so far, durably
 

@@ -25,13 +25,13 @@ from patience import PATIENCE_SECONDS, wait_until
 
 from protein import Float, Report, Space, Sweep
 from protein.api import trackers
+from protein.api.trackers import TrackerProcess
 from protein.api.trackers import folder as tracker_folder
 from protein.errors import UsageError
 from protein.ports import Store
 from protein.storage import open_store
 from protein.trackers import exporter, mlflow, neptune
 from protein.trackers.exporter import Exporter, Position, file_name, locked
-from protein.trackers.process import TrackerProcess
 from protein.trackers.tracker import TrialUpdate
 from protein.types import SweepRecord
 
