@@ -19,9 +19,9 @@ from protein.ports import Backend
 from protein.run import slurm
 from protein.run.command import SILENCE_SECONDS, CommandBackend
 from protein.run.copies import Copies, mirror
-from protein.run.devices import Slots
 from protein.run.fleet import Fleet, Transport
 from protein.run.job import runs_trainer
+from protein.run.machine import Slots
 from protein.run.ray import Needs, RayTransport
 from protein.run.slot import Calibrating, SlotSettings, put_probe, remove_probe
 from protein.run.trainer import LocalBackend

@@ -43,8 +43,8 @@ from protein.engine import pareto
 from protein.engine.warm_start import described_sources
 from protein.errors import TrialFailed, UsageError
 from protein.ports import SweepStatus
-from protein.run.devices import slots_of_machine
 from protein.run.function import FunctionBackend, FunctionProcesses, Train
+from protein.run.machine import slots_of_machine
 from protein.space import Space
 from protein.sweep import provenance
 from protein.sweep.stop_conditions import StopWhen

@@ -21,9 +21,9 @@ from protein.engine.warm_start import source_observations
 from protein.errors import StoreMissing, UsageError
 from protein.ports import Backend, Designer, Listener, Store, SweepStatus
 from protein.run.command import SILENCE_SECONDS, CommandBackend
-from protein.run.devices import Slots
 from protein.run.fleet import Fleet
 from protein.run.job import runs_trainer
+from protein.run.machine import Slots
 from protein.run.speed import speed_of_this_machine
 from protein.run.trainer import LocalBackend
 from protein.space import Space

@@ -28,7 +28,8 @@ from protein.cli.arguments import DoctorArguments
 from protein.cli.output import print_json
 from protein.cli.parse import Command
 from protein.errors import ProteinError, UsageError
-from protein.run import speed, usage
+from protein.run import speed
+from protein.run.machine import troubles
 from protein.trackers.tracker import TRACKERS
 from protein.trainer.machine.cores import usable_cores
 from protein.units import format_size
@@ -197,10 +198,10 @@ def _trackers() -> list[Check]:
 
 def _machine() -> list[Check]:
     """Says what slows this machine down."""
-    troubles = usage.troubles()
-    if not troubles:
+    found = troubles()
+    if not found:
         return [Check(name="machine", state="ok", detail="nothing is known to slow trials down now")]
-    return [Check(name="machine", state="note", detail=trouble) for trouble in troubles]
+    return [Check(name="machine", state="note", detail=trouble) for trouble in found]
 
 
 def _speeds(store_url: str, here: Mapping[str, Any]) -> list[Check]:

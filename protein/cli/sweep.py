@@ -37,8 +37,8 @@ from protein.engine import pareto
 from protein.engine.warm_start import described_sources
 from protein.errors import ConfigError, UsageError
 from protein.ports import Listener, SweepStatus
-from protein.run.devices import Slots, slots_of_machine
 from protein.run.job import runs_trainer
+from protein.run.machine import Slots, slots_of_machine
 from protein.space import Space
 from protein.sweep import resuming
 from protein.sweep.stop_conditions import StopWhen, parse_moment

@@ -22,7 +22,7 @@ class SweepConfig:
     )
     max_trial_seconds: float | None = None
     max_trial_memory_bytes: int | None = None
-    # How the machine is shared out among trials that run at the same time: see `protein.run.devices`.
+    # How the machine is shared out among trials that run at the same time: see `protein.run.machine`.
     pin_cores: bool = True
     gpus: str | None = None
     gpus_per_trial: int | None = None  # None: one of those that are named here, and none on other machines

@@ -25,9 +25,10 @@ from pathlib import Path
 
 from protein.direction import stored_score
 from protein.ports import Job
-from protein.run import command_settings, devices, reports, usage
+from protein.run import command_settings, reports
 from protein.run.command_settings import CHECKPOINTS, PARAMS_FILE, CommandSettings
 from protein.run.job import prepare_folder, write_file
+from protein.run.machine import GpuMemory, used_gpu_bytes
 from protein.run.process import FREE, ProcessBackend, Record, shared_server, shortage
 from protein.run.reports import Said
 from protein.run.server import CANNOT_START, BoundedLog
@@ -71,7 +72,7 @@ class CommandBackend(ProcessBackend):
         *,
         silence_seconds: float | None = SILENCE_SECONDS,
         note: Callable[[str], None] | None = None,
-        gpu_memory: usage.GpuMemory = devices.used_gpu_bytes,
+        gpu_memory: GpuMemory = used_gpu_bytes,
     ) -> None:
         """Starts nothing yet.
 

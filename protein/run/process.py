@@ -37,10 +37,10 @@ import psutil
 
 import protein
 from protein.ports import Finished, Job, TrialProgress
-from protein.run import devices, server, usage
+from protein.run import server
 from protein.run.job import max_trial_seconds
+from protein.run.machine import GpuMemory, Meter, environment_of, family, over_limit, used_gpu_bytes
 from protein.run.speed import Event
-from protein.run.usage import Meter
 from protein.types import PREEMPTED, Artifact, Measurement, Outcome, Trial, TrialEnd
 
 GRACE_SECONDS = 10.0  # between SIGTERM and SIGKILL: time to write a checkpoint
@@ -282,7 +282,7 @@ class TrialProcess:
         self._unwatched_seconds += max(0.0, until - since - self.paused_seconds(since, until))
         self._last_sign = until
 
-    def enforce(self, silence_seconds: float | None, silence_remedy: str, gpu_memory: usage.GpuMemory) -> None:
+    def enforce(self, silence_seconds: float | None, silence_remedy: str, gpu_memory: GpuMemory) -> None:
         """Ends the process where it exceeds a limit, and kills it where it was told to end and does not."""
         now, job = time.monotonic(), self.job
         if any(now - closed_at > WAKE_SECONDS for closed_at in self._closed.values()):
@@ -295,7 +295,7 @@ class TrialProcess:
             self._checked = now
             if self.record.trains_to_the_end:
                 self.usage.mark()
-            if (reason := usage.over_limit(job, lambda: usage.family(self.pid), gpu_memory)) is not None:
+            if (reason := over_limit(job, lambda: family(self.pid), gpu_memory)) is not None:
                 self.terminate(TrialEnd.OUT_OF_MEMORY, reason)
                 return
         stopped_seconds = now - self._pauses[-1][0] if self._is_stopped else 0.0
@@ -382,7 +382,7 @@ class ProcessBackend:
         trial_server: "TrialServer",
         *,
         silence_seconds: float | None = SILENCE_SECONDS,
-        gpu_memory: usage.GpuMemory = devices.used_gpu_bytes,
+        gpu_memory: GpuMemory = used_gpu_bytes,
     ) -> None:
         """Starts nothing yet.
 
@@ -427,7 +427,7 @@ class ProcessBackend:
         environment = dict(os.environ) if environment is None else environment
         start = server.Start(
             work=work if isinstance(work, list) else pickle.dumps(work),
-            environment={**environment, **devices.environment(job.resources, environment)},
+            environment={**environment, **environment_of(job.resources, environment)},
             directory=directory or str(Path.cwd()),
             path=[str(Path.cwd()) if entry == "" else entry for entry in sys.path],
             cores=list(job.resources.cores),

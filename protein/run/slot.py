@@ -26,8 +26,9 @@ import psutil
 
 from protein.errors import TrialFailed, UsageError
 from protein.ports import Backend, Finished, Job, TrialProgress
-from protein.run import devices, speed
+from protein.run import speed
 from protein.run.copies import Copier, Copies
+from protein.run.machine import can_measure
 from protein.run.process import joined
 from protein.types import Artifact, Machine, Resources, Trial, TrialEnd
 from protein.urls import without_password
@@ -196,7 +197,7 @@ class Slot:
     def start(self, job: Job) -> None:
         """Starts a trial; the one before must have finished."""
         job = dataclasses.replace(job, resources=self._resources(job))
-        if job.resources.max_gpu_memory_bytes is not None and not devices.can_measure() and not self._told_of_memory:
+        if job.resources.max_gpu_memory_bytes is not None and not can_measure() and not self._told_of_memory:
             self._told_of_memory = True
             why = "GPU memory cannot be measured (NVML), so --max-trial-gpu-memory is not kept"
             self._notes.append(Note(text=f"{platform.node()}: {why}"))

@@ -43,7 +43,7 @@ from typing import Any, TypeVar
 from protein.errors import TrialFailed
 from protein.ports import Finished, Job, Store, TrialProgress
 from protein.run.job import max_trial_seconds, runs_trainer
-from protein.run.usage import processor
+from protein.run.machine import processor
 from protein.trainer.machine.cores import usable_cores
 from protein.types import CONTINUABLE_SECONDS, Machine, Measurement
 

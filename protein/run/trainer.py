@@ -10,8 +10,9 @@ import time
 from pathlib import Path
 
 from protein.ports import Job
-from protein.run import devices, reports, server, usage
+from protein.run import reports, server
 from protein.run.job import prepare_folder, write_file
+from protein.run.machine import GpuMemory, used_gpu_bytes
 from protein.run.process import SILENCE_SECONDS, ProcessBackend, Record, shared_server
 from protein.run.server import MAX_LOG_BYTES
 from protein.run.speed import limits_here
@@ -57,7 +58,7 @@ class LocalBackend(ProcessBackend):
         entry: str = "protein.trainer.__main__:main",
         preload: tuple[str, ...] = PRELOAD,
         silence_seconds: float = SILENCE_SECONDS,
-        gpu_memory: usage.GpuMemory = devices.used_gpu_bytes,
+        gpu_memory: GpuMemory = used_gpu_bytes,
     ) -> None:
         """Starts nothing yet.
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from protein.engine.pareto import MIN_COST_SECONDS
 from protein.errors import UsageError
 from protein.ports import Backend, Finished, Job
-from protein.run.devices import Slots
 from protein.run.job import max_trial_seconds, refuse_link, runs_trainer, total_steps, trial_config
+from protein.run.machine import Slots
 from protein.sweep import provenance, resuming
 from protein.sweep.limits import OVERSHOOT, Limits
 from protein.sweep.trials import SweepTrials

@@ -32,8 +32,8 @@ from pathlib import Path
 from protein.engine.budget import limit_reached, why_nothing
 from protein.errors import ProteinError, TrialLost
 from protein.ports import Backend, Designer, Finished, Listener, Store, SweepStatus, TrialProgress
-from protein.run.devices import Slots
 from protein.run.job import CAP_FRACTION, trial_seed
+from protein.run.machine import Slots
 from protein.space import Space
 from protein.sweep import hooks
 from protein.sweep.ending import Ending

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from protein.run.usage import processor
+from protein.run.machine import processor
 from protein.types import Provenance
 
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")

@@ -11,7 +11,7 @@ from protein import Float, Space
 from protein.api import plan
 from protein.api.options import Options
 from protein.errors import UsageError
-from protein.run.devices import Slots
+from protein.run.machine import Slots
 from protein.sweep.stop_conditions import StopWhen
 from protein.types import Provenance, SweepRecord, SweepSpec
 

@@ -22,7 +22,7 @@ export const KINDS = {
   random: "a random config: the method is random search", fallback: "a random config, because the engine had none",
 };
 
-// What the seconds beside a trial's cost are; see protein/run/usage.py for the last four.
+// What the seconds beside a trial's cost are; see protein/run/machine.py for the last four.
 export const TIMINGS = {
   startup: "startup, not in the cost", compile: "compiling, not in the cost", evaluation: "evaluation, not in the cost", curve: "points of its curve, not in the cost", sample: "its sample, not in the cost", wall: "on the clock", cpu: "CPU time",
   waited: "waited for a busy core", others: "CPU time of other programs",

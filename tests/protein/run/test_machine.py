@@ -1,16 +1,23 @@
-"""Slots: what each trial gets of the machine's cores and GPUs."""
+"""This machine: what each trial gets of it, what its processes use, and what slows the machine down."""
 
 import dataclasses
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
+import small_sweep
+from patience import wait_until
 
 from protein.cli import main
 from protein.errors import UsageError
-from protein.run import devices
-from protein.run.devices import Gpu, Slots
-from protein.types import Resources
+from protein.ports import Finished, Job
+from protein.run import machine
+from protein.run.machine import Gpu, Meter, Slots, busy_seconds, family, over_limit
+from protein.run.trainer import LocalBackend
+from protein.types import Resources, Trial
 
 
 def topology(root: Path, siblings: dict[int, str], packages: dict[int, int]) -> Path:
@@ -25,25 +32,25 @@ def topology(root: Path, siblings: dict[int, str], packages: dict[int, int]) -> 
 def test_hyperthreads_of_a_core_and_cores_of_a_package_stay_together(tmp_path: Path) -> None:
     """Processors 0 to 3 and 4 to 7 are the two threads of four cores, of which even ones are in package 0."""
     root = topology(tmp_path, {cpu: f"{cpu % 4},{cpu % 4 + 4}" for cpu in range(8)}, {cpu: cpu % 2 for cpu in range(8)})
-    groups = devices.core_groups(range(8), root)
+    groups = machine.core_groups(range(8), root)
     assert groups == [(0, 4), (2, 6), (1, 5), (3, 7)]
-    assert devices.shares(2, groups) == [(0, 2, 4, 6), (1, 3, 5, 7)]
-    assert devices.shares(4, groups) == [(0, 4), (2, 6), (1, 5), (3, 7)]
-    assert devices.shares(3, groups) == [(0, 4), (2, 6), (1, 5)], "even shares: one core is left over"
-    assert devices.shares(8, groups) == [(0,), (4,), (2,), (6,), (1,), (5,), (3,), (7,)]
-    assert devices.shares(9, groups) == [()] * 9, "more workers than processors: nobody is pinned"
-    assert devices.shares(1, groups) == [()], "one worker may use all"
+    assert machine.shares(2, groups) == [(0, 2, 4, 6), (1, 3, 5, 7)]
+    assert machine.shares(4, groups) == [(0, 4), (2, 6), (1, 5), (3, 7)]
+    assert machine.shares(3, groups) == [(0, 4), (2, 6), (1, 5)], "even shares: one core is left over"
+    assert machine.shares(8, groups) == [(0,), (4,), (2,), (6,), (1,), (5,), (3,), (7,)]
+    assert machine.shares(9, groups) == [()] * 9, "more workers than processors: nobody is pinned"
+    assert machine.shares(1, groups) == [()], "one worker may use all"
 
 
 def test_only_processors_that_may_be_used_are_shared_out(tmp_path: Path) -> None:
     root = topology(
         tmp_path, {cpu: f"{cpu // 2 * 2}-{cpu // 2 * 2 + 1}" for cpu in range(6)}, dict.fromkeys(range(6), 0)
     )
-    assert devices.core_groups([1, 2, 3, 4], root) == [(1,), (2, 3), (4,)]
+    assert machine.core_groups([1, 2, 3, 4], root) == [(1,), (2, 3), (4,)]
 
 
 def test_a_processor_of_which_the_kernel_tells_nothing_is_a_core(tmp_path: Path) -> None:
-    assert devices.core_groups([2, 0], tmp_path) == [(0,), (2,)]
+    assert machine.core_groups([2, 0], tmp_path) == [(0,), (2,)]
 
 
 @pytest.mark.parametrize(
@@ -51,12 +58,12 @@ def test_a_processor_of_which_the_kernel_tells_nothing_is_a_core(tmp_path: Path)
 )
 def test_nothing_is_pinned_in_a_container_with_a_share_of_its_processors(tmp_path: Path, text: str, can: bool) -> None:
     (tmp_path / "cpu.max").write_text(text)
-    assert devices.can_pin(range(4), tmp_path / "cpu.max") is (can and hasattr(os, "sched_setaffinity"))
+    assert machine.can_pin(range(4), tmp_path / "cpu.max") is (can and hasattr(os, "sched_setaffinity"))
 
 
 def test_workers_of_this_machine_never_share_a_processor() -> None:
-    usable = devices.usable_cores()
-    dealt = devices.worker_cores(2)
+    usable = machine.usable_processors()
+    dealt = machine.worker_cores(2)
     if len(usable) < 2:
         assert dealt == [(), ()]
     else:
@@ -112,20 +119,20 @@ def test_shares_that_cannot_be_are_one_line(settings: dict[str, object], said: s
 
 def test_the_environment_confines_a_trial_and_keeps_what_the_user_has_set() -> None:
     share = Resources(cores=(2, 3), gpus=("1", "0"))
-    assert devices.environment(share, {}) == {
+    assert machine.environment_of(share, {}) == {
         "CUDA_VISIBLE_DEVICES": "1,0",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "OMP_NUM_THREADS": "2",
     }
     own = {"OMP_NUM_THREADS": "7", "CUDA_DEVICE_ORDER": "FASTEST_FIRST"}
-    assert devices.environment(share, own) == {"CUDA_VISIBLE_DEVICES": "1,0"}
-    assert devices.environment(Resources(), {}) == {}
+    assert machine.environment_of(share, own) == {"CUDA_VISIBLE_DEVICES": "1,0"}
+    assert machine.environment_of(Resources(), {}) == {}
 
 
 def test_lists_of_the_kernel_are_read_and_written() -> None:
     for text, numbers in (("0-2,8", [0, 1, 2, 8]), ("5", [5]), ("0,2", [0, 2])):
-        assert devices.parse_cores(text + "\n") == numbers
-        assert devices.format_cores(numbers) == text
+        assert machine.parse_cores(text + "\n") == numbers
+        assert machine.format_cores(numbers) == text
     assert Slots(workers=2, cores=[(0, 1), (2, 4)]).text() == "2 workers, each pinned to its own cores (0-1 | 2,4)"
 
 
@@ -180,9 +187,9 @@ class Nvml:
 
 def test_memory_is_summed_over_gpus_and_over_the_processes_of_a_trial() -> None:
     nvml = Nvml({"GPU-aa01": [Process(1, 5), Process(2, 70), Process(9, 900)], "GPU-bb02": [Process(1, 6000)]})
-    assert devices.used_gpu_bytes([1, 2], nvml) == 6075
-    assert devices.used_gpu_bytes([3], nvml) == 0
-    assert devices.used_gpu_bytes([9], Nvml({"GPU-aa01": [Process(9, None)]})) == 0, "not told, and a GPU that is lost"
+    assert machine.used_gpu_bytes([1, 2], nvml) == 6075
+    assert machine.used_gpu_bytes([3], nvml) == 0
+    assert machine.used_gpu_bytes([9], Nvml({"GPU-aa01": [Process(9, None)]})) == 0, "not told, and a GPU that is lost"
 
 
 def test_a_gpu_that_has_fallen_off_the_bus_is_passed_over() -> None:
@@ -193,18 +200,18 @@ def test_a_gpu_that_has_fallen_off_the_bus_is_passed_over() -> None:
             return super().nvmlDeviceGetHandleByIndex(index)
 
     nvml = Loses({"GPU-bb02": [Process(1, 6000)]})
-    assert devices.used_gpu_bytes([1], nvml) == 6000
-    assert [one.index for one in devices.installed_gpus(nvml) or []] == [1]
+    assert machine.used_gpu_bytes([1], nvml) == 6000
+    assert [one.index for one in machine.installed_gpus(nvml) or []] == [1]
 
 
 def test_memory_of_a_divided_gpu_is_counted_once() -> None:
     processes = {"GPU-aa01": [Process(1, 5)], "MIG-c1": [Process(1, 5)], "MIG-c2": [], "GPU-bb02": []}
-    assert devices.used_gpu_bytes([1], Nvml(processes, divided=True)) == 5
+    assert machine.used_gpu_bytes([1], Nvml(processes, divided=True)) == 5
 
 
 def test_gpus_and_their_instances_are_listed() -> None:
-    assert devices.installed_gpus(Nvml({})) == PLAIN
-    assert devices.installed_gpus(Nvml({}, divided=True)) == DIVIDED
+    assert machine.installed_gpus(Nvml({})) == PLAIN
+    assert machine.installed_gpus(Nvml({}, divided=True)) == DIVIDED
 
 
 @pytest.mark.parametrize(
@@ -221,15 +228,15 @@ def test_gpus_and_their_instances_are_listed() -> None:
     ],
 )
 def test_ids_are_taken_as_cuda_takes_them(text: str, listed: list[Gpu] | None, found: tuple[str, ...]) -> None:
-    assert devices.find_gpus(text, {}, listed) == found
+    assert machine.find_gpus(text, {}, listed) == found
 
 
 def test_only_gpus_that_this_process_may_use_are_shared_out() -> None:
-    assert devices.find_gpus("all", {"CUDA_VISIBLE_DEVICES": "1"}, PLAIN) == ("1",)
-    assert devices.find_gpus("1", {"CUDA_VISIBLE_DEVICES": "3, 1"}, PLAIN) == ("1",)
+    assert machine.find_gpus("all", {"CUDA_VISIBLE_DEVICES": "1"}, PLAIN) == ("1",)
+    assert machine.find_gpus("1", {"CUDA_VISIBLE_DEVICES": "3, 1"}, PLAIN) == ("1",)
     for text in ("0", "all"):
         with pytest.raises(UsageError, match=r"CUDA_VISIBLE_DEVICES=1; use those|this process sees no NVIDIA GPU"):
-            devices.find_gpus(text, {"CUDA_VISIBLE_DEVICES": "1" if text == "0" else ""}, PLAIN)
+            machine.find_gpus(text, {"CUDA_VISIBLE_DEVICES": "1" if text == "0" else ""}, PLAIN)
 
 
 @pytest.mark.parametrize(
@@ -247,20 +254,20 @@ def test_only_gpus_that_this_process_may_use_are_shared_out() -> None:
 )
 def test_an_id_that_no_gpu_has_is_one_line(text: str, listed: list[Gpu] | None, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        devices.find_gpus(text, {}, listed)
+        machine.find_gpus(text, {}, listed)
 
 
 @pytest.mark.parametrize(("driver", "known"), [(False, True), (True, False)])
 def test_without_nvml_a_machine_without_a_driver_has_no_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, driver: bool, known: bool
 ) -> None:
-    monkeypatch.setattr(devices, "_nvml", lambda: None)
-    monkeypatch.setattr(devices, "DRIVER", tmp_path / "driver")
-    monkeypatch.setattr(devices, "OTHER_DRIVER", tmp_path / "other")
+    monkeypatch.setattr(machine, "_nvml", lambda: None)
+    monkeypatch.setattr(machine, "DRIVER", tmp_path / "driver")
+    monkeypatch.setattr(machine, "OTHER_DRIVER", tmp_path / "other")
     if driver:
         (tmp_path / "driver").write_text("NVRM version")
-    assert devices.installed_gpus() == ([] if known else None)
-    assert devices.used_gpu_bytes([1]) == 0
+    assert machine.installed_gpus() == ([] if known else None)
+    assert machine.used_gpu_bytes([1]) == 0
 
 
 @pytest.mark.parametrize(
@@ -277,9 +284,9 @@ def test_the_command_says_at_once_what_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], flags: str, said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(devices, "_nvml", lambda: None)
+    monkeypatch.setattr(machine, "_nvml", lambda: None)
     for name in ("DRIVER", "OTHER_DRIVER"):
-        monkeypatch.setattr(devices, name, tmp_path / name)
+        monkeypatch.setattr(machine, name, tmp_path / name)
     assert main(["sweep", "--env", "pong", "--max-trials", "1", *flags.split()]) == 2
     printed = capsys.readouterr()
     assert said in printed.err and printed.err.count("\n") == 1
@@ -294,10 +301,198 @@ def test_gpus_of_a_config_file_are_shared_out_to_as_many_workers(
     from protein.view import tables
 
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(devices, "installed_gpus", lambda: PLAIN)
+    monkeypatch.setattr(machine, "installed_gpus", lambda: PLAIN)
     (tmp_path / "own.toml").write_text('[sweep]\ngpus = "all"\ntrials_per_gpu = 2\npin_cores = false\n')
     words = ["sweep", "--env", "pong", "--config", str(tmp_path / "own.toml")]
     for more, workers in (([], 4), (["--workers", "3"], 3), (["--gpus", "1"], 2)):
         command = parse([*words, *more])
         slots = make_slots(define(command, tables.make_console())[1])
         assert (slots.workers, slots.trials_per_gpu, set(slots.cores)) == (workers, 2, {()})
+
+
+WORK = """
+import os, sys
+os.sched_setaffinity(0, {%d})
+for line in sys.stdin:
+    for _ in range(5_000_000): pass
+    print(flush=True)
+"""
+LINUX = pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="only Linux counts it")
+
+
+def work(process: "subprocess.Popen[str]") -> None:
+    """Lets it work, and waits until it has."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("go\n")
+    process.stdin.flush()
+    process.stdout.readline()
+
+
+@LINUX
+def test_what_is_used_counts_from_the_first_mark_to_the_last() -> None:
+    core = min(os.sched_getaffinity(0))
+    command = [sys.executable, "-c", WORK % core]
+    trial = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    neighbour = subprocess.Popen(
+        [sys.executable, "-c", f"import os\nos.sched_setaffinity(0, {{{core}}})\nwhile True: pass"]
+    )
+    try:
+        meter = Meter(trial.pid)
+        work(trial)
+        assert not meter.marked
+        assert meter.timings() == {}
+        meter.mark()
+        assert meter.timings() == {}, "nothing lies between one mark and itself"
+        work(trial)
+        meter.mark()
+        used = meter.timings()
+        assert set(used) == {"wall", "cpu", "waited", "others"}
+        assert 0.0 < used["cpu"] <= used["wall"] * 1.1
+        assert 0.0 < used["waited"] < used["wall"]
+        assert used["others"] > 0.0
+    finally:
+        neighbour.kill()
+        neighbour.communicate()
+        trial.kill()
+        trial.communicate()
+    meter.mark()
+    assert meter.timings() == used, "a process that has ended tells nothing new"
+
+
+def trial_of_local_backend(directory: Path, *, speed: float, behaviour: str) -> Finished:
+    """Runs the tests' trial in a process of its own."""
+    trial = Trial(id=1, sweep_id=1, number=0, params={}, seed=0, owner="test")
+    config = {"train": {"behaviour": behaviour, "max_seconds": 3.0}}
+    job = Job(trial=trial, config=config, directory=directory, max_seconds=600.0, max_memory_bytes=None, speed=speed)
+    backend = LocalBackend(entry=small_sweep.TRIAL, preload=())
+    try:
+        backend.start(job)
+        while True:
+            for event in backend.poll(1.0):
+                if isinstance(event, Finished):
+                    return event
+    finally:
+        backend.close()
+
+
+@LINUX
+def test_every_trial_on_this_machine_tells_what_it_used(tmp_path: Path) -> None:
+    ended = trial_of_local_backend(tmp_path, speed=1.0, behaviour="spend")
+    timings = ended.outcome.timings
+    assert {"startup", "wall", "cpu", "waited", "others"} <= set(timings)
+    assert 0.0 <= timings["waited"] <= timings["wall"]
+    assert ended.outcome.cost_seconds == 3.0, "what the trial says itself"
+
+
+def test_the_machines_busy_seconds_grow() -> None:
+    before = busy_seconds()
+    assert before is not None
+    while time.process_time() < 0.3:
+        pass
+    after = busy_seconds()
+    assert after is not None
+    assert after >= before > 0.0
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def troubles(root: Path) -> list[str]:
+    """What the files tell, without what other programs do now."""
+    return [trouble for trouble in machine.troubles(root) if "other programs" not in trouble]
+
+
+def test_nothing_is_said_where_nothing_is_known(tmp_path: Path) -> None:
+    assert troubles(tmp_path) == []
+
+
+def test_a_quota_below_the_cores_is_told(tmp_path: Path) -> None:
+    write(tmp_path / "sys/fs/cgroup/cpu.max", "50000 100000\n")
+    (line,) = troubles(tmp_path)
+    assert line.startswith("a quota leaves this process 0.5 of ")
+    assert "--workers 1" in line
+    write(tmp_path / "sys/fs/cgroup/cpu.max", f"{100000 * (os.cpu_count() or 1)} 100000\n")
+    assert troubles(tmp_path) == []
+
+
+def test_a_clock_that_is_held_low_is_told(tmp_path: Path) -> None:
+    policy = tmp_path / "sys/devices/system/cpu/cpu0/cpufreq"
+    for name, text in (
+        ("scaling_governor", "schedutil"),
+        ("scaling_driver", "acpi-cpufreq"),
+        ("scaling_max_freq", "1800000"),
+        ("cpuinfo_max_freq", "3600000"),
+    ):
+        write(policy / name, text)
+    assert troubles(tmp_path) == ["the clock rate is limited to 1.8 of 3.6 GHz (scaling_max_freq)"]
+    write(policy / "scaling_governor", "powersave")
+    assert "governor powersave" in troubles(tmp_path)[0]
+    write(policy / "scaling_governor", "performance")
+    write(policy / "scaling_max_freq", "3600000")
+    assert troubles(tmp_path) == []
+
+
+def test_heat_is_told_while_it_lasts(tmp_path: Path) -> None:
+    write(tmp_path / "sys/devices/system/cpu/cpu0/thermal_throttle/package_throttle_count", "7")
+    write(tmp_path / "sys/class/thermal/thermal_zone0/temp", "97000")
+    assert troubles(tmp_path) == ["the processor is at 97 degrees and was slowed down by heat 7 times since the start"]
+    write(tmp_path / "sys/class/thermal/thermal_zone0/temp", "45000")
+    assert troubles(tmp_path) == []
+
+
+def test_pressure_on_memory_is_told(tmp_path: Path) -> None:
+    pressure = "some avg10=0.00 avg60=%s avg300=0.00 total=1\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
+    write(tmp_path / "proc/pressure/memory", pressure % "12.5")
+    (line,) = troubles(tmp_path)
+    assert line.startswith("programs waited for memory in 12 % of the last minute")
+    write(tmp_path / "proc/pressure/memory", pressure % "1.0")
+    assert troubles(tmp_path) == []
+
+
+@LINUX
+def test_other_programs_are_noticed() -> None:
+    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
+    try:
+        assert any(line.startswith("other programs use ") for line in machine.troubles())
+    finally:
+        for process in spinning:
+            process.kill()
+            process.communicate()
+
+
+MIB = 2**20
+# Holds 120 MiB, which its four forks share with it.
+PARENT = """
+import os, sys, time
+data = b"x" * (120 << 20)
+for _ in range(4):
+    if os.fork() == 0:
+        time.sleep(120)
+        os._exit(0)
+open(sys.argv[1], "w").close()
+time.sleep(120)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="this system does not tell what is shared")
+def test_what_forks_share_counts_once(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-S", "-c", PARENT, str(tmp_path / "ready")], start_new_session=True)
+    try:
+        wait_until((tmp_path / "ready").exists)
+        time.sleep(0.2)
+        members = family(process.pid)
+        assert len(members) == 5 and sum(one.memory_info().rss for one in members) > 500 * MIB
+        trial = Trial(id=1, sweep_id=1, number=0, params={}, seed=0, owner="me")
+
+        def job(limit: int) -> Job:
+            return Job(trial=trial, config={}, directory=tmp_path, max_seconds=None, max_memory_bytes=limit)
+
+        assert over_limit(job(300 * MIB), lambda: members, lambda pids: 0) is None
+        words = over_limit(job(100 * MIB), lambda: members, lambda pids: 0)
+        assert words is not None and words.startswith("killed at 0.1 GiB of memory")
+    finally:
+        os.killpg(process.pid, 9)
+        process.wait()
