@@ -56,7 +56,8 @@ class Lost:
     why: str
 
 
-News = Ready | Leaving | Lost | TrialProgress | Finished | Facts
+# What comes from a slot, and the slot. Facts are those of a node on which no slot was made yet.
+News = tuple[RemoteSlot, Ready | Leaving | Lost | TrialProgress | Finished] | tuple[None, Facts]
 
 
 class Transport(Protocol):
@@ -88,11 +89,10 @@ class Transport(Protocol):
         """Returns how many trials can run at once now, also in slots that are only made when a job needs them."""
         ...
 
-    def receive(self, timeout_seconds: float) -> list[tuple[RemoteSlot | None, News]]:
+    def receive(self, timeout_seconds: float) -> list[News]:
         """Returns what is new, after waiting for it at most so long.
 
-        The first news of a slot is `Ready`, and its last one `Lost`, where it does not outlive the sweep. `Facts` are
-        those of a node on which no slot was made yet.
+        The first news of a slot is `Ready`, and its last one `Lost`, where it does not outlive the sweep.
         """
         ...
 
@@ -133,7 +133,6 @@ class Fleet:
             UsageError: they cannot be reached, or cannot run trials.
         """
         self.note, self._on_machine = note, on_machine
-        self._machines = [] if settings.calibrating is None else list(settings.calibrating.known)
         self._slots: list[RemoteSlot] = []
         self._waiting: list[Job] = []
         self._events: list[TrialProgress | Finished] = []  # for the next poll
@@ -188,16 +187,22 @@ class Fleet:
         self._threads.shutdown()
 
     def _receive(self, timeout_seconds: float) -> None:
-        for slot, news in self._transport.receive(timeout_seconds):
-            if isinstance(news, Facts):
-                self._meet(news)
-            elif slot is not None:
-                self._take(slot, news)
+        for news in self._transport.receive(timeout_seconds):
+            self._take(*news)
         self._start_waiting()
 
-    def _take(self, slot: RemoteSlot, news: Ready | Leaving | Lost | TrialProgress | Finished) -> None:
+    def _take(self, slot: RemoteSlot | None, news: Ready | Leaving | Lost | TrialProgress | Finished | Facts) -> None:
+        if isinstance(news, Facts):
+            if (factor := self._speed(news)) != 1.0:
+                times = f"{factor:.2f} times as fast as the reference machine"
+                self.note(f"node {news.host} is {times}, in whose seconds costs are")
+            return
+        assert slot is not None
         if isinstance(news, Ready):
-            self._add(slot, news)
+            slot.speed = self._speed(news.facts)
+            if news.seconds_left is not None:
+                slot.ends_at = time.monotonic() + news.seconds_left
+            self._slots.append(slot)
         elif isinstance(news, Leaving):
             slot.leaving = True
         elif isinstance(news, Lost):
@@ -212,27 +217,15 @@ class Fleet:
                 slot.last = news.measurements[-1]
             self._events.append(dataclasses.replace(news, trial=slot.job.trial))
 
-    def _add(self, slot: RemoteSlot, ready: Ready) -> None:
-        slot.speed = self._speed(ready.facts)
-        if ready.seconds_left is not None:
-            slot.ends_at = time.monotonic() + ready.seconds_left
-        self._slots.append(slot)
-
-    def _meet(self, facts: Facts) -> None:
-        if (factor := self._speed(facts)) != 1.0:
-            times = f"{factor:.2f} times as fast as the reference machine"
-            self.note(f"node {facts.host} is {times}, in whose seconds costs are")
-
     def _speed(self, facts: Facts) -> float:
         """Returns how many reference seconds a second of a node is worth; 1 where that is not known."""
-        machine = facts.machine
-        if machine is None:
+        settings, machine = self._transport.settings, facts.machine
+        if machine is None or settings.calibrating is None:
             return 1.0
-        if machine not in self._machines:
-            self._machines.append(machine)
+        if machine not in settings.calibrating.known:
             self._on_machine(machine)
-            self._transport.settings = self._transport.settings.knowing(machine)
-        return speed.speed_of(self._machines, machine)
+            self._transport.settings = settings.knowing(machine)
+        return speed.speed_of((*settings.calibrating.known, machine), machine)
 
     def _lose(self, slot: RemoteSlot, why: str) -> None:
         """Takes a slot away and gives its trial back."""
@@ -270,4 +263,5 @@ class Fleet:
                 free[0].leaving = True
                 self._transport.send(free[0], Close())
                 self.note(f"{free[0].name} has too little time left for another trial: a new one is submitted")
-        self._transport.start_slots(len(self._waiting) + sum(slot.job is not None for slot in self._slots))
+        if not self._events:  # they come first: here a transport may connect anew, or give up
+            self._transport.start_slots(len(self._waiting) + sum(slot.job is not None for slot in self._slots))

@@ -93,7 +93,7 @@ class RayTransport:
         self._address, self._needs, self._should_stop = address, needs, should_stop
         self._slots: dict[int, _ActorSlot] = {}
         self._num_slots, self._wanted = 0, 0
-        self._early: list[tuple[RemoteSlot | None, News]] = []  # news that have come while it connected
+        self._early: list[News] = []  # news that have come while it connected
 
     def start(self, settings: SlotSettings, note: Callable[[str], None]) -> None:
         self.settings, self._note = settings, note
@@ -114,7 +114,7 @@ class RayTransport:
     def num_slots(self) -> int:
         return self._num_slots
 
-    def receive(self, timeout_seconds: float) -> list[tuple[RemoteSlot | None, News]]:
+    def receive(self, timeout_seconds: float) -> list[News]:
         if self._driver.closed:
             time.sleep(timeout_seconds)
             return []
@@ -135,7 +135,7 @@ class RayTransport:
     def close(self) -> None:
         self._driver.close()
 
-    def _read(self, message: Any) -> list[tuple[RemoteSlot | None, News]]:
+    def _read(self, message: Any) -> list[News]:
         """Returns the news in a message of the driver."""
         if isinstance(message, Note):
             self._note(message.text)

@@ -416,15 +416,11 @@ def where() -> str:
 def in_words(amounts: Mapping[str, float]) -> str:
     """Returns resources, by Ray's names, for a message: "4 cores, 1 A100"."""
     found = {name: amount for name, amount in amounts.items() if amount > 0 and not _NO_RESOURCE.match(name)}
+    names = sorted(found, key=lambda name: (name not in ("CPU", "GPU"), name))  # cores and GPUs first
     many = {"CPU": "cores", "GPU": "GPUs"}
     one = {"CPU": "core", "GPU": "GPU"}
-    parts = [f"{found[name]:g} {(one if found[name] == 1 else many).get(name, name)}" for name in _ordered(found)]
+    parts = [f"{found[name]:g} {(one if found[name] == 1 else many).get(name, name)}" for name in names]
     return ", ".join(parts) or "no cores"
-
-
-def _ordered(names: Iterable[str]) -> list[str]:
-    """Returns names of resources with cores and GPUs first."""
-    return sorted(names, key=lambda name: (name not in ("CPU", "GPU"), name))
 
 
 def nodes_in_words(nodes: Iterable[Mapping[str, Any]]) -> str:

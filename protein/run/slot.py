@@ -185,7 +185,7 @@ class Slot:
     """Runs one trial at a time. One thread may call it."""
 
     def __init__(self, settings: SlotSettings) -> None:
-        _take_over_paths(settings)
+        _use_paths_of_sweep(settings)
         self._settings = settings
         self._backend = settings.make_backend()
         self._copies = None if settings.artifacts_url is None else Copies(settings.artifacts_url)
@@ -244,7 +244,8 @@ class Slot:
         else:
             copies.fetch(job.directory.name, here[job.directory])
         continues = job.continues
-        if continues is not None and (name := self._trial_folder(continues)) is not None:
+        if continues is not None and continues.is_relative_to(self._settings.artifacts):
+            name = continues.relative_to(self._settings.artifacts).parts[0]  # of the folder of its trial
             here[self._settings.artifacts / name] = self._scratch / "continued"
             shutil.rmtree(self._scratch / "continued", ignore_errors=True)
             copies.fetch(name, self._scratch / "continued")
@@ -256,12 +257,6 @@ class Slot:
             continues=continues,
             resumes=None if job.resumes is None else _moved(job.resumes, here),
         )
-
-    def _trial_folder(self, path: Path) -> str | None:
-        """Returns the name of the trial's folder in which a path of the controller lies."""
-        with contextlib.suppress(ValueError):
-            return path.relative_to(self._settings.artifacts).parts[0]
-        return None
 
     def _sent_back(self, event: Finished) -> Finished:
         """Returns the end of a trial with the controller's paths, after its files were copied."""
@@ -292,7 +287,7 @@ def _moved(path: Path, folders: dict[Path, Path]) -> Path:
     return path
 
 
-def _take_over_paths(settings: SlotSettings) -> None:
+def _use_paths_of_sweep(settings: SlotSettings) -> None:
     """Makes Python search the same folders as the controller does, as far as this node has them."""
     sys.path += [folder for folder in settings.search_path if folder not in sys.path and Path(folder).exists()]
     with contextlib.suppress(OSError):

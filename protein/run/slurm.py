@@ -143,8 +143,8 @@ class SlurmTransport:
     def num_slots(self) -> int:
         return sum(bool(worker.host) and not worker.leaving for worker in self._workers)
 
-    def receive(self, timeout_seconds: float) -> list[tuple[RemoteSlot | None, News]]:
-        news: list[tuple[RemoteSlot | None, News]] = []
+    def receive(self, timeout_seconds: float) -> list[News]:
+        news: list[News] = []
         for worker in list(self._workers):
             try:
                 messages = worker.inbox.receive()
@@ -198,15 +198,16 @@ class SlurmTransport:
                 outbox.send(Close())
             outbox.close()
             raise
-        note_job(self._folder, number)
+        with (self._folder / JOBS).open("a") as jobs:
+            print(number, file=jobs)
         inbox = Inbox(folder / FROM_WORKER)
         self._workers.append(
             _Worker(name=f"Slurm job {number}", folder=folder, number=number, inbox=inbox, outbox=outbox)
         )
 
-    def _read(self, worker: _Worker, messages: Sequence[object]) -> list[tuple[RemoteSlot | None, News]]:
+    def _read(self, worker: _Worker, messages: Sequence[object]) -> list[News]:
         """Returns the news among a worker's messages."""
-        news: list[tuple[RemoteSlot | None, News]] = []
+        news: list[News] = []
         for message in messages:
             if isinstance(message, Ready):
                 if not worker.host:  # else it has said so before
@@ -217,7 +218,7 @@ class SlurmTransport:
                 news.append((worker, message))
         return news
 
-    def _ready(self, worker: _Worker, ready: Ready) -> list[tuple[RemoteSlot | None, News]]:
+    def _ready(self, worker: _Worker, ready: Ready) -> list[News]:
         """Takes a worker into use, unless its time is too short for any trial. Returns what the fleet is told."""
         if ready.facts.version != version():
             problem = f"node {ready.facts.host} has protein {ready.facts.version}, and this machine {version()}"
@@ -238,11 +239,11 @@ class SlurmTransport:
         self._note(f"a worker has started on node {worker.host} ({worker.name})")
         return [(worker, dataclasses.replace(ready, seconds_left=None if left is None else left - WARNING_SECONDS))]
 
-    def _look(self) -> list[tuple[RemoteSlot | None, News]]:
+    def _look(self) -> list[News]:
         """Asks Slurm which jobs there are. Returns the last words of those that have ended, and that they are lost."""
         if not self._workers:
             return []
-        news: list[tuple[RemoteSlot | None, News]] = []
+        news: list[News] = []
         found = states([worker.number for worker in self._workers])
         to_cancel = []
         for worker in list(self._workers):
@@ -262,7 +263,7 @@ class SlurmTransport:
             attempt("scancel", *to_cancel)
         return news
 
-    def _end(self, worker: _Worker, how: str) -> tuple[RemoteSlot, News]:
+    def _end(self, worker: _Worker, how: str) -> News:
         """Forgets a worker. Returns that it is lost."""
         self._workers.remove(worker)
         worker.outbox.close()
@@ -301,12 +302,6 @@ def _last_line(folder: Path) -> str:
         lines = [line for line in (folder / OUTPUT).read_text(errors="replace").splitlines() if line.strip()]
         return f": {lines[-1][:MAX_CHARACTERS]}" if lines else ""
     return ""
-
-
-def note_job(folder: Path, number: str) -> None:
-    """Keeps the number of a job that was submitted."""
-    with (folder / JOBS).open("a") as jobs:
-        print(number, file=jobs)
 
 
 def end_left_behind(artifacts: Path) -> Sequence[str]:

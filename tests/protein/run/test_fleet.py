@@ -3,6 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,9 @@ import pytest
 
 from protein.ports import Finished, Job, TrialProgress
 from protein.run.fleet import Fleet, Lost, News, RemoteSlot
-from protein.run.slot import Close, Facts, Leaving, Ready, SlotSettings, Stop, version
+from protein.run.slot import Calibrating, Close, Facts, Leaving, Ready, SlotSettings, Stop, version
 from protein.run.trainer import LocalBackend
-from protein.types import Measurement, Outcome, Trial, TrialEnd
+from protein.types import Machine, Measurement, Outcome, Trial, TrialEnd
 
 
 class Wire:
@@ -27,7 +28,7 @@ class Wire:
     settings: SlotSettings
 
     def __init__(self) -> None:
-        self.news: list[tuple[RemoteSlot | None, News]] = []
+        self.news: list[News] = []
         self.sent: list[tuple[RemoteSlot, Any]] = []
         self.num_jobs = 0
 
@@ -40,7 +41,7 @@ class Wire:
     def num_slots(self) -> int:
         return 1
 
-    def receive(self, timeout_seconds: float) -> list[tuple[RemoteSlot | None, News]]:
+    def receive(self, timeout_seconds: float) -> list[News]:
         news, self.news = self.news, []
         return news
 
@@ -111,6 +112,8 @@ def test_a_job_waits_for_a_slot_and_a_lost_slot_gives_back_its_trial_alone(
     outcome = finished.outcome
     assert (outcome.end, outcome.reason) == (TrialEnd.INTERRUPTED, "preempted: node n died")
     assert (outcome.cost_seconds, outcome.steps) == (1.5, 3)
+    assert wire.num_jobs == 2, "what the transport does now may take long, or end the sweep"
+    fleet.poll(0.0)
     assert wire.num_jobs == 1, "the second one still waits"
     wire.news += [(RemoteSlot(), ready())]
     fleet.poll(0.0)
@@ -155,3 +158,24 @@ def test_a_trial_takes_longer_on_a_slower_machine(tmp_path: Path, speed: float, 
     """Its cap is in seconds of the reference machine."""
     slot = RemoteSlot(speed=speed, ends_at=time.monotonic() + 1000.0)
     assert slot.has_time_for(job(tmp_path, cap=600.0)) == has_time
+
+
+def test_a_job_is_told_how_fast_its_machine_is_and_a_new_machine_is_told_once(
+    wire: Wire, notes: list[str], tmp_path: Path
+) -> None:
+    reference, fast = (
+        Machine(name=name, facts={}, calibration_seconds=seconds, measured_at=datetime.now(UTC))
+        for name, seconds in (("a", 10.0), ("b", 5.0))
+    )
+    calibrating = Calibrating(threads=1, device="cpu", known=(reference,))
+    settings = SlotSettings(make_backend=LocalBackend, artifacts=tmp_path, probe="", calibrating=calibrating)
+    found: list[Machine] = []
+    fleet = Fleet(wire, settings, note=notes.append, on_machine=found.append)
+    facts = dataclasses.replace(ready().facts, machine=fast)
+    wire.news += [(None, facts), (RemoteSlot(), dataclasses.replace(ready(), facts=facts))]
+    fleet.start(job(tmp_path))
+    fleet.poll(0.0)
+    assert wire.sent[0][1].speed == 2.0
+    assert notes == ["node n is 2.00 times as fast as the reference machine, in whose seconds costs are"]
+    assert found == [fast]
+    assert wire.settings == settings.knowing(fast), "slots that are made later need not measure it again"
