@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from protein import files
 from protein.config.resolve import file_name
+from protein.envs_c import EnvSpec
 from protein.errors import UsageError, remedy
 from protein.sweep import resuming
 from protein.trainer import environments, kinds
@@ -88,7 +89,7 @@ def check_data(config: kinds.Config, processes: int = 1, *, resumes: bool = Fals
         require_released(config.model, corpus.tokenizer)
 
 
-def _has_memory(config: RunConfig, spec: environments.EnvSpec, device: str) -> bool:
+def _has_memory(config: RunConfig, spec: EnvSpec, device: str) -> bool:
     """Returns whether a run's policy has a memory; a network of the user's own is tried out for that.
 
     Raises:
