@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from protein.api import stores, sweep_state
+from protein.api import stores
 from protein.cli.arguments import StatusArguments
 from protein.cli.output import print_json, working
 from protein.cli.parse import Command
@@ -22,6 +22,7 @@ from protein.direction import shown_score, shown_trial
 from protein.errors import StoreUnavailable, UsageError
 from protein.ports import Store
 from protein.run.lease import dead_owners
+from protein.sweep import ownership
 from protein.sweep.ownership import Alive, Life, alive
 from protein.types import Request, SweepRecord, TrialRecord, TrialState
 from protein.view import data, tables, text
@@ -73,7 +74,7 @@ def run(command: Command) -> int:
             line = f"{_named(waiting)} of '{sweep.spec.name}' {state} taken up again when the sweep runs"
             console.print(Text(line, style="yellow"), soft_wrap=True)
     for sweep in sweeps:
-        for line in sweep_state.lines(sweep, now[sweep.id], num_running=len(known[sweep.id].running)):
+        for line in ownership.life_lines(sweep, now[sweep.id], num_running=len(known[sweep.id].running)):
             style = "" if now[sweep.id].life is Life.ENDED and sweep.requested is Request.RUN else "yellow"
             console.print(Text(line, style=style), soft_wrap=True)
     if details is not None:
@@ -93,7 +94,7 @@ def _state(sweep: SweepRecord, known: SweepSummary, now: Alive) -> dict[str, Any
         "life": str(now.life),
         "interrupted": _interrupted(known),
         "waiting": list(known.waiting),
-        "notes": sweep_state.lines(sweep, now, num_running=len(known.running)),
+        "notes": ownership.life_lines(sweep, now, num_running=len(known.running)),
     }
 
 
@@ -213,7 +214,7 @@ class _Seen:
         return data.Progress(counts=data.counts(known), spent_seconds=data.spent_seconds(known), best=self.best)
 
     def lines(self) -> list[str]:
-        return sweep_state.lines(self.sweep, self.now, num_running=len(self.running))
+        return ownership.life_lines(self.sweep, self.now, num_running=len(self.running))
 
 
 def watch(console: Console, url: str | None, name: str | None) -> int:

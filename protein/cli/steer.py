@@ -6,12 +6,13 @@
 
 from rich.text import Text
 
-from protein.api import stores, sweep_state
+from protein.api import stores
 from protein.cli.arguments import CancelArguments, NoteArguments, OneSweepArguments
 from protein.cli.output import print_json
 from protein.cli.parse import Command
 from protein.errors import UsageError
 from protein.run.lease import dead_owners
+from protein.sweep import ownership
 from protein.sweep.ownership import alive
 from protein.types import Request, TrialState
 from protein.view import data, tables
@@ -25,7 +26,7 @@ def run_request(command: Command) -> int:
     with stores.opened(arguments.store) as store:
         sweep = stores.find(store, arguments.sweep)
         num_running = len(store.live_trials(sweep.id))
-        line, is_stored = sweep_state.answer(sweep, alive(store, sweep), requested, num_running=num_running)
+        line, is_stored = ownership.request_answer(sweep, alive(store, sweep), requested, num_running=num_running)
         if is_stored:
             store.request(sweep.id, requested)
     tables.make_console().print(line, soft_wrap=True, markup=False)

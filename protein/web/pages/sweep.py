@@ -13,11 +13,11 @@ import numpy.typing as npt
 from starlette.routing import BaseRoute
 
 from protein.analysis.dominated import spending_of
-from protein.api import sweep_state
 from protein.direction import shown_score
 from protein.engine.gp import Array
 from protein.errors import UsageError
 from protein.run.job import runs_trainer
+from protein.sweep import ownership
 from protein.sweep.ownership import alive
 from protein.types import SweepRecord, TrialEnd, TrialState
 from protein.view import commands
@@ -78,7 +78,7 @@ def now(viewer: Viewer, sweep: SweepRecord, *, num_running: int) -> dict[str, An
         "requested": str(sweep.requested),
         "ended": sweep.ended,
         "life": str(known.life),
-        "lines": sweep_state.lines(sweep, known, num_running=num_running),
+        "lines": ownership.life_lines(sweep, known, num_running=num_running),
     }
 
 

@@ -17,12 +17,13 @@ import rich_store
 from store_samples import ended_owner, new_sweep, start
 
 from protein import storage
-from protein.api import moving, sweep_state
+from protein.api import moving
 from protein.cli import exchange
 from protein.errors import StoreError, UsageError
 from protein.ports import Store
 from protein.run import lease
 from protein.storage.whole import StoredTrial
+from protein.sweep import ownership
 from protein.sweep.ownership import Alive, Life, alive, refuse_beside
 from protein.types import Machine, Request, TrialRecord, TrialState
 from protein.web.pages.sweeps import interrupted
@@ -127,7 +128,7 @@ def test_a_killed_sweep_that_was_moved_is_not_said_to_run(tmp_path: Path, monkey
         assert bool(two.live_trials(copy.id)) == (clock is ahead)
         known = two.summaries()[copy.id]
         assert alive(two, copy) == Alive(Life.GONE) and interrupted(known.running) == [0]
-        [line] = sweep_state.lines(copy, alive(two, copy), num_running=1)
+        [line] = ownership.life_lines(copy, alive(two, copy), num_running=1)
         assert line == "'s' was copied before its end; run its command again to go on"
         refuse_beside(two, copy)
         assert two.interrupt_orphans(copy.id, lease.dead_owners(known.running.values())) == [0]
