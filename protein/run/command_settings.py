@@ -29,7 +29,6 @@ SECTION = "command"  # of a sweep's config
 PARAMS_FILE, CHECKPOINTS = "params.json", "checkpoint"  # in the trial's folder
 # Beside the parameters. A parameter of the same name comes first.
 OF_TRIAL = ("seed", "directory", "params_file")
-_OF_RESUME = ("checkpoint",)
 _OURS = re.compile(r"PROTEIN_|CUDA_VISIBLE_DEVICES$")  # environment variables that we set
 _OF_START = re.compile(r"(PATH|HOME)$|LD_|PYTHON")  # the program may not even start with another value
 _PART = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
@@ -96,7 +95,7 @@ class CommandSettings:
             _check_variables(unnamed)
         if self.resume:
             flag = parse(self.resume, "--resume-flag")
-            check_names(flag, names, "--resume-flag", also=(*OF_TRIAL, *_OF_RESUME))
+            check_names(flag, names, "--resume-flag", also=(*OF_TRIAL, "checkpoint"))
         if self.chdir:
             folder = parse(self.chdir, "--chdir")
             check_names(folder, (), "--chdir", also=("directory",))

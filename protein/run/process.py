@@ -552,11 +552,6 @@ class TrialServer:
                 self._end()
             raise OSError(f"the server of trials has died {_TRIES} times as a trial started; its last words are above")
 
-    def launch(self) -> None:
-        """Starts the server now, if it does not run. Raises `OSError` as `start`."""
-        with self._lock:
-            self._running()
-
     def close(self) -> None:
         """Ends the server and all its trials."""
         with self._lock:

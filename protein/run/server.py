@@ -38,7 +38,7 @@ from typing import NamedTuple, NoReturn
 
 NUMBER = struct.Struct("q")  # lengths
 ANSWER = struct.Struct("qd")  # a process id, or an error number below 0; and when the process was started
-NEWS = struct.Struct("qqdd?")  # `STOPPED`, `CONTINUED` or `ENDED`, and what `Server.tell` says of it
+NEWS = struct.Struct("qqdd?")  # `STOPPED`, `CONTINUED` or `ENDED`, and what `_Trial.tell` says of it
 STOPPED, CONTINUED, ENDED = range(3)
 PIPES = 4  # at most, of one trial
 POLL_SECONDS = 1.0  # how often the server looks whether the sweep still lives
@@ -188,7 +188,7 @@ class _Trial:
     Attributes:
         forked: what must live as long as the process does.
         status: where the sweep is told of it.
-        report: an end of a command's pipe that is kept open: see `_Server.execute`.
+        report: an end of a command's pipe that is kept open: see `_Server._execute`.
         errors: where its stderr comes from, to be written to `log`.
     """
 
@@ -197,17 +197,18 @@ class _Trial:
         self.began = time.monotonic()
         self.status, self.errors, self.log, self.report = status, errors, log, report
 
-    def tell(self, what: int, code: int = 0, cpu_seconds: float = 0.0, *, from_outside: bool = False) -> None:
+    def tell(self, what: int, moment: float, code: int = 0, cpu_seconds: float = 0.0, *, outside: bool = False) -> None:
         """Tells the sweep what has happened to the trial.
 
         Args:
-            what: `STOPPED`, `CONTINUED` or `ENDED`, just now, on the clock that all processes share.
+            what: `STOPPED`, `CONTINUED` or `ENDED`.
+            moment: when, on the clock that all processes share.
             code: with which it has ended.
             cpu_seconds: of all its processes.
-            from_outside: whether this process was told to end while the trial ran.
+            outside: whether this process was told to end while the trial ran.
         """
         with contextlib.suppress(BrokenPipeError, BlockingIOError):  # the sweep does not listen any more
-            os.write(self.status, NEWS.pack(what, code, time.monotonic(), cpu_seconds, from_outside))
+            os.write(self.status, NEWS.pack(what, code, moment, cpu_seconds, outside))
 
     def take_errors(self) -> bool:
         """Writes what waits in the pipe into the log. Returns False once the pipe is closed."""
@@ -377,16 +378,17 @@ class _Server:
 
     def _reap(self) -> None:
         """Tells the sweep of trials that were stopped or go on; and of ended ones, when nothing of them is left."""
-        ended: dict[int, tuple[int, float]] = {}
+        ended: dict[int, tuple[float, int, float]] = {}
         with contextlib.suppress(ChildProcessError):
             while (found := os.wait4(-1, os.WNOHANG | os.WUNTRACED | os.WCONTINUED))[0] != 0:
                 pid, status, used = found
+                moment = time.monotonic()
                 if pid not in self._trials:
                     continue
                 if os.WIFSTOPPED(status) or os.WIFCONTINUED(status):
-                    self._trials[pid].tell(STOPPED if os.WIFSTOPPED(status) else CONTINUED)
+                    self._trials[pid].tell(STOPPED if os.WIFSTOPPED(status) else CONTINUED, moment)
                 else:
-                    ended[pid] = os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime
+                    ended[pid] = moment, os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime
         if not ended:
             return
         for pid in ended:
@@ -400,7 +402,7 @@ class _Server:
                 until = time.monotonic() + POLL_SECONDS  # where something that cannot be killed still writes
                 while _is_readable(trial.errors) and trial.take_errors() and time.monotonic() < until:
                     pass
-            trial.tell(ENDED, *ended[pid], from_outside=self._told_to_end_at >= trial.began)
+            trial.tell(ENDED, *ended[pid], outside=self._told_to_end_at >= trial.began)
             trial.close()
 
 
