@@ -21,6 +21,9 @@ from protein.types import Direction
 from protein.units import format_size
 from protein.view import commands, tables
 
+LINE_SECONDS = 2.0  # between two lines of progress
+MAX_SHOWN = 12  # parameters, and choices of one
+
 
 def run_export(command: Command) -> int:
     arguments: ExportArguments = command.arguments
@@ -69,12 +72,6 @@ def moved_lines(found: Sequence[moving.Moved]) -> list[str]:
             line += f"; it is paused, and so is the copy, until {commands.command('resume', one.name)}"
         said.append(line)
     return said
-
-
-# `protein import`: the sweeps of a file, or another tool's runs as a sweep of the store.
-
-LINE_SECONDS = 2.0  # between two lines of progress
-MAX_SHOWN = 12  # parameters, and choices of one
 
 
 def run_import(command: Command) -> int:
