@@ -20,6 +20,7 @@ point: how many steps they made.
 
 import contextlib
 import dataclasses
+import functools
 import math
 import threading
 import time
@@ -189,18 +190,12 @@ class SweepTrials:
                 number=number,
             )
 
-        def again() -> Trial:
-            stored = self._stored(number)
-            ours = stored is not None and stored.params == suggestion.params and stored.seed == seed
-            return self._handle(stored) if stored is not None and ours and self._runs_here(stored) else start()
-
         try:
-            trial = self._repeat(start, again)
+            trial = self._claim(number, start, lambda it: it.params == suggestion.params and it.seed == seed)
         except TrialLost as error:
             self._lost(error)
         record = TrialRecord.begun(trial, suggestion, suggest_seconds=suggest_seconds, provenance=provenance)
-        self.records[number], self.running[number] = record, trial
-        self._renewed[number] = time.monotonic()
+        self.records[number] = record
         return record
 
     def resume(self, number: int, place: resuming.Place) -> TrialRecord | None:
@@ -215,19 +210,13 @@ class SweepTrials:
                 self.sweep.id, number, self._owner, LEASE_SECONDS, place.steps, place.seconds
             )
 
-        def again() -> Trial:
-            stored = self._stored(number)
-            return self._handle(stored) if stored is not None and self._runs_here(stored) else resume()
-
         try:
-            trial = self._repeat(resume, again)
+            self._claim(number, resume, lambda it: True)
         except TrialLost as error:
             self._reread([number])
             if self.records[number].state is TrialState.RUNNING:
                 self._lost(error)
             return None
-        self.running[number] = trial
-        self._renewed[number] = time.monotonic()
         self._reread([number])
         self._behind[number] = place.steps
         return self.records[number]
@@ -243,20 +232,11 @@ class SweepTrials:
         """Makes a running trial wait to be taken up again, and returns it."""
         number, outcome = event.trial.number, event.outcome
         cost = max(outcome.cost_seconds, self.records[number].cost_seconds)
-
-        def release() -> None:
-            self._store.release_trial(event.trial, outcome.reason, cost)
-
-        def again() -> None:
-            stored = self._stored(number)
-            if (
-                stored is None or stored.owner != "" or stored.cost_seconds != cost
-            ):  # "": nobody's, it waits or has ended
-                release()
-
-        with self._noting(event):
-            self._repeat(release, again)
-        del self.running[number], self._renewed[number]
+        self._give_back(
+            event,
+            lambda: self._store.release_trial(event.trial, outcome.reason, cost),
+            lambda it: it.owner == "" and it.cost_seconds == cost,  # "": nobody's, it waits or has ended
+        )
         self._reread([number])  # the store ends one whose end a person has asked for
         return self.records[number]
 
@@ -291,18 +271,11 @@ class SweepTrials:
         if outcome.end is TrialEnd.INTERRUPTED:  # whoever says so may know no more than its last point
             cost = max(outcome.cost_seconds, self.records[number].cost_seconds)
             outcome = dataclasses.replace(outcome, cost_seconds=cost)
-
-        def finish() -> None:
-            self._store.finish_trial(event.trial, outcome, event.artifacts)
-
-        def again() -> None:
-            stored = self._stored(number)
-            if stored is None or stored.owner != self._owner or not _is_outcome(stored, outcome):
-                finish()
-
-        with self._noting(event):
-            self._repeat(finish, again)
-        del self.running[number], self._renewed[number]
+        self._give_back(
+            event,
+            lambda: self._store.finish_trial(event.trial, outcome, event.artifacts),
+            lambda it: it.owner == self._owner and _is_outcome(it, outcome),
+        )
         self.records[number] = self.records[number].ended(outcome, event.artifacts)
         return self.records[number]
 
@@ -311,7 +284,10 @@ class SweepTrials:
         now = time.monotonic()
         for number, trial in self.running.items():
             if now - self._renewed[number] >= RENEW_SECONDS:
-                self._renew_lease(trial)
+                cost = self.records[number].cost_seconds
+                with self._noting(TrialProgress(trial=trial, measurements=())):
+                    self._repeat(functools.partial(self._store.renew_lease, trial, LEASE_SECONDS, cost))
+                self._renewed[number] = time.monotonic()
 
     def interrupt_running(self) -> None:
         """Gives back what an error left running. This process may live on, and run the sweep again."""
@@ -366,12 +342,6 @@ class SweepTrials:
             self._repeat(lambda: add(event.measurements), again)
         self._renewed[event.trial.number] = time.monotonic()
 
-    def _renew_lease(self, trial: Trial) -> None:
-        cost = self.records[trial.number].cost_seconds
-        with self._noting(TrialProgress(trial=trial, measurements=())):
-            self._repeat(lambda: self._store.renew_lease(trial, LEASE_SECONDS, cost))
-        self._renewed[trial.number] = time.monotonic()
-
     @contextlib.contextmanager
     def _noting(self, event: TrialProgress | Finished) -> Iterator[None]:
         """Keeps what the store refuses because the trial is another process's by now. `TrialLost` goes on."""
@@ -414,11 +384,32 @@ class SweepTrials:
         found = self._store.trials(self.sweep.id, curves=False, last_points=True, numbers=[number])
         return found[0] if found else None
 
-    def _runs_here(self, stored: TrialRecord) -> bool:
-        return stored.state is TrialState.RUNNING and stored.owner == self._owner
+    def _claim(self, number: int, claim: Callable[[], Trial], is_ours: Callable[[TrialRecord], bool]) -> Trial:
+        """Makes a trial run here, by `claim`. Where the answer was lost, `is_ours` tells whether it is stored."""
 
-    def _handle(self, stored: TrialRecord) -> Trial:
-        return Trial(**{field.name: getattr(stored, field.name) for field in dataclasses.fields(Trial)})
+        def again() -> Trial:
+            stored = self._stored(number)
+            if stored is None or stored.state is not TrialState.RUNNING or stored.owner != self._owner:
+                return claim()
+            fields = {field.name: getattr(stored, field.name) for field in dataclasses.fields(Trial)}
+            return Trial(**fields) if is_ours(stored) else claim()
+
+        self.running[number] = trial = self._repeat(claim, again)
+        self._renewed[number] = time.monotonic()
+        return trial
+
+    def _give_back(self, event: Finished, write: Callable[[], None], is_stored: Callable[[TrialRecord], bool]) -> None:
+        """Writes that a trial runs no more. Where the answer was lost, the write is not made again if `is_stored`."""
+        number = event.trial.number
+
+        def again() -> None:
+            stored = self._stored(number)
+            if stored is None or not is_stored(stored):
+                write()
+
+        with self._noting(event):
+            self._repeat(write, again)
+        del self.running[number], self._renewed[number]
 
 
 def read_trials(store: Store, sweep_id: int, *, most: int = MAX_WHOLE) -> list[TrialRecord]:
