@@ -56,7 +56,7 @@ sweep: $(READY)
 	@$(BIN)/protein sweep --env pong --max-cost $(MAX_COST)
 
 test: $(DEV_READY)  # a test that hangs is ended after ten minutes: its name and every thread's stack are printed
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" --durations=25 \
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" --durations=25 \
 		-o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
 test-slow: $(DEV_READY)

@@ -163,12 +163,16 @@ def test_another_suggestion_than_that_of_an_undisturbed_sweep_is_found(folder: P
 
 def test_a_process_that_was_left_behind_is_found(tmp_path: Path) -> None:
     mark = f"mark of {tmp_path}"
-    script = "import os, time; os.fork() or time.sleep(60)"  # the child lives on, as one that forked twice
+    # The child lives on, as one that forked twice.
+    script = "import os, signal; os.fork() or print('ready', flush=True); signal.pause()"
     environment = {**os.environ, checker.MARK: mark}
     parent = subprocess.Popen([sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE)
-    found = checker.processes(mark)
+    assert parent.stdout is not None and parent.stdout.readline() == b"ready\n"
     try:
-        assert parent.pid in [process.pid for process in found]
+        found = [process.pid for process in checker.processes(mark)]
+        assert parent.pid in found and len(found) == 2
+        parent.kill()
+        parent.wait()
         assert "was left behind" in checker.left_behind(mark)[0]
     finally:
         for process in checker.processes(mark):

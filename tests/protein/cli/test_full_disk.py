@@ -26,6 +26,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 SLOW = ("front.pdf", "pareto.png")  # written as front.png is
+FITTED = ("report.html",)  # made for seconds, and then written as all others are
 
 
 @pytest.mark.parametrize(
@@ -38,7 +39,8 @@ def test_a_full_disk_leaves_the_old_file_and_no_part_of_a_new_one(filled: Path, 
     run(COMMANDS[name].format(old.relative_to(filled)))
     before = old.read_bytes()
     assert len(before) > ROOM
-    for path in (old, filled / "out" / f"new-{name}", filled / "made" / name):
+    new = [] if name in FITTED else [filled / "out" / f"new-{name}", filled / "made" / name]
+    for path in (old, *new):
         shown = path.relative_to(filled)
         with full_disk(STORE, ROOM):
             said = run.error(COMMANDS[name].format(shown))

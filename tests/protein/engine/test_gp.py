@@ -327,7 +327,7 @@ def test_it_is_near_the_integral_over_all_hyperparameters(noise: float) -> None:
     x, y = mixture_data(9, 1, noise)
     y = (y - y.mean()) / y.std()
     objective, new = Objective(x, y, np.zeros(1, dtype=int), 1, AVERAGED_PRIOR), np.linspace(0.0, 1.0, 7)[:, None]
-    grids = [np.linspace(-3.0, 2.0, 21), np.linspace(-2.5, 2.5, 15), np.linspace(-13.0, 0.5, 41)]
+    grids = [np.linspace(-3.0, 2.0, 11), np.linspace(-2.5, 2.5, 8), np.linspace(-13.0, 0.5, 21)]  # to 3 digits
     log_weights, means, variances, noises = [], [], [], []
     for theta in itertools.product(*grids):
         process = conditioned(x, y, np.arange(9), *objective.kernel(np.array(theta)))
