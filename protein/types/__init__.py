@@ -10,9 +10,9 @@ All are frozen, keyword-only dataclasses. Units are in the names: `_seconds` are
 own monotonic clock unless noted otherwise, `steps` are decisions of the policy (skipped frames do not count). Scores
 are always to be maximised (see `protein.direction`).
 
-A fact about a trial is a field of exactly one class here, and a column in `protein.storage.tables`. A `TrialRecord` is
-its `Trial`, the `Suggestion` that it came from, its `Result` and its `Annotation`. Code between them (such as
-`protein.storage.values`) matches fields by name.
+A fact about a trial is a field of exactly one class here. A `TrialRecord` is its `Trial`, the `Suggestion` that it came
+from, its `Result` and its `Annotation`, and is the one list of a trial's fields: columns, tables, exports and pages are
+derived from it (`protein.columns`). Code between them (such as `protein.storage.values`) matches fields by name.
 """
 
 from protein.types.designer import MAX_BUSY_SHARE, Budget, Observation, Params, ParamValue, Suggestion, SuggestionKind
