@@ -14,7 +14,17 @@ from protein.trainer.config import TrainConfig
 from protein.trainer.machine.stopwatch import Stopwatch
 from protein.trainer.model.policy import Policy
 from protein.trainer.optim.gradients import FlatGradients
-from protein.trainer.optim.optimizer import Optimizer, Scaler
+from protein.trainer.optim.optimizer import (
+    BATCHED_SIDE,
+    COEFFICIENTS,
+    ITERATIONS,
+    AdamW,
+    Group,
+    Muon,
+    Optimizer,
+    Scaler,
+    orthogonalised,
+)
 from protein.trainer.ppo.update import make_optimizer as policy_optimizer
 from protein.trainer.progress import rate_share
 
@@ -247,3 +257,122 @@ def test_gradients_are_clipped_by_their_global_norm() -> None:
         norm = Scaler("fp32").step(optimizer, flat.weights, limit)
         assert norm.item() == pytest.approx(10.0)
         assert (flat.weights.detach() - before).norm().item() == pytest.approx(moved, rel=1e-4)
+
+
+# AdamW without torch's class around it: the same steps and the same state.
+
+BETAS, EPS, DECAY = (0.9, 0.99), 1e-5, 0.1
+
+
+def steps(optimizer: AdamW | torch.optim.AdamW, weights: torch.nn.Parameter, first: int, last: int) -> None:
+    for step in range(first, last):
+        rate = 0.01 / (1 + step)
+        if isinstance(optimizer, AdamW):
+            optimizer.learning_rate = rate
+        else:
+            optimizer.param_groups[0]["lr"] = rate
+        weights.grad = torch.sin(weights.detach() * step)
+        optimizer.step()
+
+
+def test_steps_and_state_are_torchs() -> None:
+    start = torch.randn(9, 37, generator=torch.Generator().manual_seed(0))
+    ours, theirs = torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.clone())
+    group = Group(parameters=[ours], method="adamw", learning_rate=0.01, weight_decay=DECAY, betas=BETAS, eps=EPS)
+    one = AdamW(group)
+    other = torch.optim.AdamW([theirs], fused=True, lr=0.01, betas=BETAS, eps=EPS, weight_decay=DECAY)
+    steps(one, ours, 0, 4)
+    steps(other, theirs, 0, 4)
+    assert torch.equal(ours, theirs)
+    for name, value in other.state_dict()["state"][0].items():
+        assert torch.equal(one.state()[0][name], value)
+    # Each goes on from the other's state.
+    states = copy.deepcopy(one.state()), copy.deepcopy(other.state_dict()["state"])
+    one.set_state(states[1])
+    other.load_state_dict({"state": states[0], "param_groups": other.state_dict()["param_groups"]})
+    steps(one, ours, 4, 7)
+    steps(other, theirs, 4, 7)
+    assert torch.equal(ours, theirs) and not torch.equal(ours, start)
+
+
+def test_of_a_vector_of_all_weights_only_the_marked_ones_decay() -> None:
+    start = torch.randn(40, generator=torch.Generator().manual_seed(0))
+    decays = (torch.arange(40) % 3 > 0).float()
+    whole, marked, others = (
+        torch.nn.Parameter(part) for part in (start.clone(), start[decays > 0], start[decays == 0])
+    )
+    common = {"method": "adamw", "learning_rate": 0.01, "betas": BETAS, "eps": EPS}
+    parts: list[tuple[AdamW | torch.optim.AdamW, torch.nn.Parameter]] = [
+        (AdamW(Group(parameters=[whole], weight_decay=DECAY, decays=decays, **common)), whole),  # type: ignore[arg-type]
+        (torch.optim.AdamW([marked], lr=0.01, betas=BETAS, eps=EPS, weight_decay=DECAY), marked),
+        (torch.optim.AdamW([others], lr=0.01, betas=BETAS, eps=EPS, weight_decay=0.0), others),
+    ]
+    for optimizer, weights in parts:
+        steps(optimizer, weights, 0, 5)
+    torch.testing.assert_close(whole[decays > 0], marked)
+    torch.testing.assert_close(whole[decays == 0], others)
+
+
+# Muon's iteration against the singular values that it shall reach; stacked matrices; many shapes in one step.
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 8), (2, 8, 24), (4, 24, 8), (2, BATCHED_SIDE, BATCHED_SIDE + 8)])
+def test_singular_values_are_mapped_by_the_quintic(shape: tuple[int, int, int]) -> None:
+    matrices = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    left, values, right = torch.linalg.svd(matrices.double(), full_matrices=False)
+    values = values / values.norm(dim=1, keepdim=True)
+    a, b, c = COEFFICIENTS
+    for _ in range(ITERATIONS):
+        values = a * values + b * values**3 + c * values**5
+    expected = left @ torch.diag_embed(values) @ right
+    found = orthogonalised(matrices)
+    assert found.shape == shape and found.is_contiguous()
+    assert (found.double() - expected).norm() < 0.03 * expected.norm()
+
+
+def group(parameters: list[nn.Parameter], stacked: int = 1) -> Group:
+    return Group(
+        parameters=parameters,
+        method="muon",
+        learning_rate=0.1,
+        weight_decay=0.2,
+        betas=(0.9, 0.95),
+        stacked=stacked,
+    )
+
+
+def drawn(*shapes: tuple[int, int]) -> list[nn.Parameter]:
+    generator = torch.Generator().manual_seed(1)
+    parameters = [nn.Parameter(torch.randn(shape, generator=generator)) for shape in shapes]
+    for parameter in parameters:
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
+    return parameters
+
+
+def test_stacked_matrices_move_as_if_each_were_alone() -> None:
+    (whole,) = drawn((24, 8))
+    assert whole.grad is not None
+    parts = [nn.Parameter(part.clone()) for part in whole.detach().split(8)]
+    for part, gradient in zip(parts, whole.grad.split(8), strict=True):
+        part.grad = gradient.clone()
+    one, other = Muon(group([whole], stacked=3)), Muon(group(parts))
+    for _ in range(3):
+        one.step()
+        other.step()
+    assert torch.equal(whole, torch.cat(list(parts)))
+    before = whole.detach().clone()
+    Muon(group([whole])).step()  # not split: another step
+    assert not torch.allclose(whole, before)
+
+
+def test_shapes_may_come_in_any_order_and_the_state_is_by_number() -> None:
+    shapes = (8, 8), (8, 16), (8, 8), (16, 8), (8, 16)
+    together, alone = drawn(*shapes), drawn(*shapes)
+    one, others = Muon(group(together)), [Muon(group([parameter])) for parameter in alone]
+    for _ in range(2):
+        for optimizer in (one, *others):
+            optimizer.step()
+    for number, (ours, theirs) in enumerate(zip(together, alone, strict=True)):
+        torch.testing.assert_close(ours, theirs)
+        expected = others[number].state()[0]["momentum_buffer"]
+        torch.testing.assert_close(one.state()[number]["momentum_buffer"], expected)
