@@ -25,8 +25,8 @@ from protein.trainer.machine.cores import Thread, thread_waits, throttled_second
 POINTS = 60  # of a curve that is kept
 # A measurement in every iteration, so that the moment is known exactly.
 _CODE = (
-    "import runpy, protein.trainer.ppo.training as training\n"
-    "training.REPORT_SECONDS = training.REPORT_FRACTION = 0\n"
+    "import runpy, protein.trainer.progress as progress\n"
+    "progress.REPORT_SECONDS = progress.REPORT_FRACTION = 0\n"
     "runpy.run_module('protein.trainer', run_name='__main__')\n"
 )
 
