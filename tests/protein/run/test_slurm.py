@@ -255,6 +255,8 @@ def test_jobs_that_are_too_short_for_any_trial_end_the_sweep(
 def test_what_jobs_wait_for_is_said_once(start: Callable[..., Fleet], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm, "LOOK_SECONDS", 0.2)
     monkeypatch.setattr(slurm, "TELL_SECONDS", 0.2)
+    # Else a job of another test, which is about to end, may be the reason at first.
+    wait_until(lambda: not subprocess.check_output(["squeue", "-h"], text=True).strip())
     notes: list[str] = []
     backend = start(options=["--begin=now+1hour"], note=notes.append)
     wait_until(lambda: backend.num_slots() or notes)
