@@ -1,15 +1,14 @@
 """Which sweeps `protein compare` and `protein.plots.compare` hold against each other, and what they find.
 
 A side is one sweep, or several that are alike but for their seed and their environment. Names say which belong together
-(`protein.analysis.sides.side_labels`): "old-pong-1", "old-pong-2" and "old-maze-1" make up "old". Where that does
+(`protein.analysis.comparison.side_labels`): "old-pong-1", "old-pong-2" and "old-maze-1" make up "old". Where that does
 not fit, each argument can be a side: a pattern such as "old-*", or names between commas.
 """
 
 import fnmatch
 from collections.abc import Sequence
 
-from protein.analysis.comparison import Comparison, compare
-from protein.analysis.sides import Side, SweepResult, side_labels
+from protein.analysis.comparison import Comparison, Side, SweepResult, compare, side_labels
 from protein.errors import UsageError
 from protein.ports import Store
 from protein.spelling import nearest

@@ -155,7 +155,7 @@ def run_view(command: Command) -> int:
     if arguments.port is not None and not 1 <= arguments.port <= 65535:
         raise UsageError(f"--port {arguments.port} must be from 1 to 65535")
     from protein.api import stores
-    from protein.web import app, memory, security
+    from protein.web import app, background, security
 
     local = security.is_loopback(arguments.host)
     if not local and not arguments.token:
@@ -163,7 +163,7 @@ def run_view(command: Command) -> int:
             f"--host {arguments.host} lets other machines read the store and change tags, notes and exclusions"
             "; add --token to make a token that they need"
         )
-    memory.keep_small()  # before there are threads
+    background.keep_small()  # before there are threads
     store_url = stores.url(arguments.store if arguments.of is None else arguments.of)
     artifacts = stores.given_artifacts(arguments.artifacts)
     stores.check(store_url)  # before the address is printed; the store is opened while the page loads

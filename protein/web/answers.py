@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from urllib.parse import unquote
 
 import anyio.to_thread
 from starlette.datastructures import QueryParams
@@ -18,6 +19,7 @@ from protein.errors import ProteinError, StoreUnavailable, UsageError
 
 MAX_BODY_BYTES = 1 << 20
 MAX_TEXT = 4_000  # characters of one argument
+MAX_LENGTH = 30_000  # characters
 
 
 class NotFound(UsageError):
@@ -158,6 +160,34 @@ def number_text(value: float) -> str:
     return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
 
 
+def selected(text: str, *, most: int) -> dict[str, list[int]]:
+    """Returns the selection of an address, `pong:1-4.7,breakout:3`: numbers by sweep, in the order given, each once.
+
+    `static/lib/selection.js` writes the same text.
+
+    Args:
+        text: names are percent-encoded; numbers and ranges of them stand between points.
+        most: trials.
+
+    Raises:
+        UsageError: the text cannot be read, or names more than `most` trials.
+    """
+    found: dict[str, dict[int, None]] = {}
+    count = 0
+    for part in filter(None, text.split(",")):
+        name, colon, numbers = part.rpartition(":")
+        if not colon:
+            raise UsageError(f"sel: '{part[:80]}' has no numbers; write SWEEP:1-4.7")
+        own = found.setdefault(unquote(name), {})
+        for piece in numbers.split("."):
+            first, last = _numbers_of(piece)
+            count += last - first + 1
+            if count > most:
+                raise UsageError(f"sel names more than {most} trials; select fewer")
+            own.update(dict.fromkeys(range(first, last + 1)))
+    return {name: list(numbers) for name, numbers in found.items()}
+
+
 def _answered(work: Callable[[], Any]) -> Response:
     try:
         found = work()
@@ -170,3 +200,13 @@ def _answered(work: Callable[[], Any]) -> Response:
     except ProteinError as error:
         return failure(str(error), 400)
     return found if isinstance(found, Response) else answer(found)
+
+
+def _numbers_of(piece: str) -> tuple[int, int]:
+    first, dash, last = piece.partition("-")
+    if not (first.isascii() and first.isdecimal()) or (dash and not (last.isascii() and last.isdecimal())):
+        raise UsageError(f"sel: '{piece[:40]}' is not a number or a range of numbers such as 1-4")
+    low, high = int(first[:18]), int((last or first)[:18])
+    if high < low:
+        raise UsageError(f"sel: the range '{piece[:40]}' ends before it begins")
+    return low, high

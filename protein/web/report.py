@@ -1,7 +1,11 @@
 """A report: the pages of some sweeps in one HTML file, which needs no server and no network.
 
-It holds the page's own modules (`protein.web.bundle`) and the answers that these ask for. Answers that depend on what
-somebody chooses are made in the browser from the whole table (`static/report/api.js`), all others are asked here once.
+It holds the page's own modules and the answers that these ask for. Answers that depend on what somebody chooses are
+made in the browser from the whole table (`static/report/api.js`), all others are asked here once, within this process.
+
+The modules are those of `static/`, as they are: there is no build step. They follow rules that make packing simple:
+they import each other by relative paths, and no module imports itself through others. `static/report/boot.js` turns
+them back into modules in the browser.
 
 Left out is what a reader elsewhere cannot use or should not see: other sweeps of the store, paths of files, logs, and
 commands that name the store. Very long sweeps are cut to what a mail can carry; `Written.left_out` says so.
@@ -10,16 +14,23 @@ commands that name the store. Very long sweeps are cut to what a mail can carry;
 import asyncio
 import base64
 import dataclasses
+import gzip
+import hashlib
 import html
 import importlib
 import io
 import itertools
+import json
+import posixpath
+import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from pathlib import PurePath
-from typing import Any
+from pathlib import Path, PurePath
+from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 from starlette.routing import BaseRoute, Router
 
@@ -34,11 +45,11 @@ from protein.types import SweepRecord
 from protein.view import commands, data, text
 from protein.view.figures.front import NO_SCORE, front
 from protein.view.figures.style import save_to
-from protein.web import bundle
+from protein.web.answers import plain
 from protein.web.app import FIRST_PAGES, PAGES
-from protein.web.asking import Refused, address, ask, finished
 from protein.web.viewer import MAX_SWEEPS, Viewer
 
+T = TypeVar("T")
 MAX_TRIALS = 5_000  # of a sweep in its table
 MAX_WHOLE = 400  # trials of a sweep with everything about them, and a curve
 CURVE_POINTS = 100  # of a curve: more than a narrow chart can show apart
@@ -48,8 +59,52 @@ _LINES = 1_000  # of parallel coordinates, as the page asks
 _MAPPED = 5  # parameters of which each pair has a map
 _MOST_IN_PAIRS = 4  # sweeps, of which each pair is compared, too
 _PATHS = ("train", "play")  # commands that name files of this machine
-
+STATIC = Path(__file__).parent / "static"
+ENTRY, API = "app.js", "report/api.js"
+_SCRIPTS = ("vendor/uPlot.iife.min.js",)  # plain scripts, which run before the modules
+_NO_MODULES = ("lib/theme-first.js", "report/boot.js")
+_IMPORT = re.compile(r"""(^\s*(?:import|export)\b[^"';()]*?["'])(\.{1,2}/[^"']+)(["'])""", re.MULTILINE)
+_DYNAMIC = re.compile(r"(?<![\w.$])import\(")
+_STYLESHEET = re.compile(r'<link rel="stylesheet" href="/static/([^"]+)">')
+_URL = re.compile(r"""url\(["']?([^"')]+)["']?\)""")
+_MARK = "\x01"
 Told = Callable[[str], None]
+App = Callable[..., Awaitable[None]]
+
+
+class PackingError(Exception):
+    """A module that does not follow the rules: a defect of the page, not of what somebody asked for."""
+
+
+class Refused(UsageError):
+    """An answer with an error; `status` is that of the answer."""
+
+    def __init__(self, line: str, status: int) -> None:
+        super().__init__(line)
+        self.status = status
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """What a report is made of, apart from its data.
+
+    Attributes:
+        modules: name -> source, each after those that it imports; names of others stand between two U+0001.
+        scripts: plain scripts, to run before the modules.
+        styles: one style sheet.
+        body: of index.html.
+        first: the script that chooses dark or light before anything is drawn.
+        boot: the script that unpacks the rest.
+        icon: SVG.
+    """
+
+    modules: Mapping[str, str]
+    scripts: tuple[str, ...]
+    styles: str
+    body: str
+    first: str
+    boot: str
+    icon: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +141,8 @@ def write(store: Store, sweeps: Sequence[SweepRecord], *, told: Told = lambda li
     about = f"{', '.join(names)}, {datetime.now(UTC):%d %B %Y %H:%M} UTC"
     found["about"] = {"name": ", ".join(names), "written_at": about.rpartition(", ")[2]}
     title = f"Protein · report of {about}"
-    document = bundle.document(bundle.page(), found, title=title, summary=_summary(store, sweeps, about))
-    return Written(document=document, left_out=found.pop("left_out"))
+    made = document(page(), found, title=title, summary=_summary(store, sweeps, about))
+    return Written(document=made, left_out=found.pop("left_out"))
 
 
 def router(viewer: Viewer) -> Router:
@@ -95,6 +150,145 @@ def router(viewer: Viewer) -> Router:
     modules = [importlib.import_module(f"protein.web.pages.{name}") for name in (*FIRST_PAGES, *PAGES)]
     routes: list[BaseRoute] = [route for module in modules for route in module.routes(viewer)]
     return Router(routes)
+
+
+def page(static: Path = STATIC) -> Page:
+    """Reads the page's files.
+
+    Raises:
+        PackingError: a module imports what is not there, or itself through others.
+    """
+    index = (static / "index.html").read_text(encoding="utf-8")
+    sources = {name: (static / name).read_text(encoding="utf-8") for name in _module_names(static)}
+    imports = {name: _imported(name, source, sources) for name, source in sources.items()}
+    styles = [*_STYLESHEET.findall(index), "css/report.css"]
+    body = re.search(r"<body>(.*)</body>", index, re.DOTALL)
+    if body is None:
+        raise PackingError("index.html has no body")
+    return Page(
+        modules={name: _packed(name, sources[name]) for name in _in_order(imports)},
+        scripts=tuple((static / name).read_text(encoding="utf-8") for name in _SCRIPTS),
+        styles="\n".join(_style(static, name) for name in dict.fromkeys(styles)),
+        body=body.group(1),
+        first=(static / _NO_MODULES[0]).read_text(encoding="utf-8"),
+        boot=(static / _NO_MODULES[1]).read_text(encoding="utf-8"),
+        icon=(static / "icon.svg").read_text(encoding="utf-8"),
+    )
+
+
+def document(made: Page, data: Mapping[str, Any], *, title: str, summary: str) -> str:
+    """Returns the HTML of a report.
+
+    Args:
+        made: of `page`.
+        data: what `static/report/api.js` answers from.
+        title: text of the document's title.
+        summary: HTML that is shown until the scripts have run, and where they cannot.
+    """
+    pack = {"modules": list(made.modules.items()), "scripts": made.scripts, "data": plain(data)}
+    text = json.dumps(pack, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    packed = base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), 9, mtime=0)).decode()
+    styles, first, boot = (_inline(one) for one in (made.styles, made.first, made.boot))
+    policy = (
+        f"default-src 'none'; script-src {_hash(first)} {_hash(boot)} blob:; style-src {_hash(styles)}"
+        "; style-src-attr 'unsafe-inline'; img-src data: blob:; connect-src blob:; base-uri 'none'; form-action 'none'"
+    )
+    body = re.sub(
+        r"(<main\b[^>]*>).*?(</main>)", lambda m: m.group(1) + summary + m.group(2), made.body, flags=re.DOTALL
+    )
+    body = re.sub(r"<noscript>.*?</noscript>", "", body, flags=re.DOTALL)
+    return f"""<!doctype html>
+<html lang="en" class="report">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta name="referrer" content="no-referrer">
+<title>{html.escape(title)}</title>
+<link rel="icon" href="{_data_url(made.icon)}">
+<style>{styles}</style>
+<script>{first}</script>
+</head>
+<body>{body}
+<script type="text/plain" id="pack">{packed}</script>
+<script>{boot}</script>
+</body>
+</html>
+"""
+
+
+async def ask(app: App, path: str, params: Mapping[str, Any] | None = None) -> Any:
+    """Returns the JSON that an application answers to a GET.
+
+    Args:
+        app: an ASGI application, such as the router of `/api`.
+        path: behind /api.
+        params: a value may be a list; None and "" are left out.
+
+    Raises:
+        Refused: the answer is an error.
+    """
+    status, body = 0, b""
+
+    async def receive() -> MutableMapping[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        nonlocal status, body
+        if message["type"] == "http.response.start":
+            status = message["status"]
+        elif message["type"] == "http.response.body":
+            body += message.get("body", b"")
+
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "query_string": query_of(params or {}).encode(),
+        "headers": [(b"host", b"localhost")],
+    }
+    await app(scope, receive, send)
+    try:
+        found = json.loads(body)
+    except ValueError:
+        found = None
+    if status == 200 and found is not None:
+        return found
+    line = found["error"] if isinstance(found, dict) and "error" in found else f"status {status}"
+    raise Refused(line, status)
+
+
+def finished(work: Coroutine[Any, Any, T]) -> T:
+    """Runs a coroutine to its end, also where this thread runs a loop already, as a notebook's does."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
+
+
+def query_of(params: Mapping[str, Any]) -> str:
+    """Returns the query of an address, as `address` of lib/api.js writes it."""
+    pairs = [
+        (key, str(one))
+        for key, value in params.items()
+        for one in (value if isinstance(value, Sequence) and not isinstance(value, str) else [value])
+        if one is not None and one is not False and one != ""
+    ]
+    return urlencode(pairs, safe="*").replace("~", "%7E")  # as browsers do
+
+
+def address(path: str, params: Mapping[str, Any]) -> str:
+    """Returns the address of a question, by which a report keeps its answer."""
+    query = query_of(params)
+    return path + (f"?{query}" if query else "")
 
 
 class _Gathering:
@@ -264,6 +458,84 @@ class _Gathering:
         for names in groups:
             for group in (0, 1):
                 await self._keep("/compare-sweeps", sweep=names, group=group)
+
+
+def _module_names(static: Path) -> list[str]:
+    found = [
+        ENTRY,
+        *(f"{folder}/{p.name}" for folder in ("lib", "pages", "report") for p in (static / folder).glob("*.js")),
+    ]
+    found += [f"vendor/{path.name}" for path in (static / "vendor").glob("*.esm*.js")]
+    return sorted(name for name in found if name not in _NO_MODULES)
+
+
+def _is_library(name: str) -> bool:
+    return name.startswith("vendor/")
+
+
+def _imported(name: str, source: str, known: Iterable[str]) -> list[str]:
+    """Returns the modules that a module imports at its head."""
+    if _is_library(name):
+        return []
+    found = [_resolved(name, wanted) for _, wanted, _ in _IMPORT.findall(source)]
+    for one in found:
+        if one not in known:
+            raise PackingError(f"{name} imports {one}, which is not there")
+    return found
+
+
+def _resolved(name: str, wanted: str) -> str:
+    return posixpath.normpath(posixpath.join(posixpath.dirname(name), wanted))
+
+
+def _in_order(imports: Mapping[str, list[str]]) -> list[str]:
+    """Returns the modules, each after those that it imports."""
+    done: dict[str, None] = {}
+
+    def add(name: str, on_the_way: tuple[str, ...]) -> None:
+        if name in on_the_way:
+            raise PackingError(f"modules import each other: {' -> '.join((*on_the_way, name))}")
+        if name not in done:
+            for one in imports[name]:
+                add(one, (*on_the_way, name))
+            done[name] = None
+
+    for name in imports:
+        add(name, ())
+    return list(done)
+
+
+def _packed(name: str, source: str) -> str:
+    """Returns a module's source with the names of others marked, and with `import(...)` as a call of the boot's."""
+    if _is_library(name):
+        return source
+    marked = _IMPORT.sub(lambda m: f"{m.group(1)}{_MARK}{_resolved(name, m.group(2))}{_MARK}{m.group(3)}", source)
+    return _DYNAMIC.sub(f"proteinImport({json.dumps(name)}, ", marked)
+
+
+def _style(static: Path, name: str) -> str:
+    """Returns a style sheet with the files that it names in it."""
+    folder = (static / name).parent
+
+    def inlined(match: re.Match[str]) -> str:
+        return f'url("{_data_url((folder / match.group(1)).read_text(encoding="utf-8"))}")'
+
+    return _URL.sub(inlined, (static / name).read_text(encoding="utf-8"))
+
+
+def _data_url(svg: str) -> str:
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
+
+
+def _inline(source: str) -> str:
+    """Returns a script or style sheet for its element. Raises `PackingError` where it would end the element."""
+    if re.search(r"</(script|style)|<!--", source, re.IGNORECASE):
+        raise PackingError("a script or style sheet that is written into the file must not hold a closing tag")
+    return source
+
+
+def _hash(source: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
 
 
 def _portable(value: Any, program: str, name: str) -> Any:

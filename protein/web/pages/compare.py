@@ -11,16 +11,14 @@ import numpy as np
 from starlette.routing import BaseRoute
 
 from protein.analysis.columns import Indices
-from protein.analysis.comparison import Comparison, compare
-from protein.analysis.sides import Side, SweepResult, side_labels
+from protein.analysis.comparison import Comparison, Side, SweepResult, compare, side_labels
 from protein.errors import UsageError
 from protein.types import TrialRecord, TrialState
 from protein.view.comparison import plain
 from protein.web import findings
-from protein.web.answers import Query, get
+from protein.web.answers import MAX_LENGTH, Query, get, selected
 from protein.web.frame import Frame, Table
 from protein.web.pages.table import described
-from protein.web.selected import MAX_LENGTH, selected
 from protein.web.viewer import MAX_SWEEPS, Viewer
 
 MAX_TRIALS = 24  # side by side

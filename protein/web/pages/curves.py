@@ -24,10 +24,9 @@ from protein.ports import Store
 from protein.spelling import nearest
 from protein.trainer.kinds import kind_of
 from protein.types import Direction, TrialState
-from protein.web.answers import Query, get, plain
+from protein.web.answers import MAX_LENGTH, Query, get, plain, selected
 from protein.web.frame import Frame, Table
 from protein.web.pages.table import ordered
-from protein.web.selected import MAX_LENGTH, selected
 from protein.web.viewer import MAX_SWEEPS, Viewer
 
 PICKS = ("selected", "best", "newest", "spread")

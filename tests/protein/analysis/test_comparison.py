@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from protein.analysis.comparison import NUM_GRID, Comparison, compare
-from protein.analysis.sides import Side, SweepResult, side_labels, without_seed
+from protein.analysis.comparison import NUM_GRID, Comparison, Side, SweepResult, compare, side_labels, without_seed
 from protein.errors import UsageError
 from protein.types import Direction, TrialState
 

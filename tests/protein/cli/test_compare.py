@@ -11,8 +11,7 @@ from sample_trials import fill_store, store_url, sweep_record
 from store_samples import start
 
 from protein import plots
-from protein.analysis.comparison import compare
-from protein.analysis.sides import Side, SweepResult
+from protein.analysis.comparison import Side, SweepResult, compare
 from protein.api.comparison import sides_of
 from protein.errors import UsageError
 from protein.storage import open_store

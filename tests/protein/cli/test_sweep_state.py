@@ -18,8 +18,8 @@ from protein.run.lease import current_owner
 from protein.sweep import ownership as alive_module
 from protein.sweep.ownership import Alive, Life, alive, refuse_beside
 from protein.types import Outcome, Request, Suggestion, SuggestionKind, SweepRecord, Trial, TrialEnd
-from protein.web.asking import ask, finished
 from protein.web.pages import sweep as sweep_page
+from protein.web.report import ask, finished
 from protein.web.viewer import Viewer
 
 URL = "sqlite:///runs/protein.db"

@@ -15,9 +15,8 @@ from sample_trials import add_run
 from store_samples import complete, new_sweep, start
 
 from protein.analysis import range_ends
-from protein.analysis.comparison import compare
+from protein.analysis.comparison import Side, SweepResult, compare
 from protein.analysis.model_maps import SweepModel
-from protein.analysis.sides import Side, SweepResult
 from protein.engine.recommend import Learnt
 from protein.engine.results import RangeEnd
 from protein.errors import UsageError
@@ -25,10 +24,9 @@ from protein.space import Space
 from protein.storage import open_store
 from protein.types import Measurement, Observation, Outcome, Suggestion, SuggestionKind, TrialEnd
 from protein.web import findings
-from protein.web.answers import StillComputing
+from protein.web.answers import StillComputing, selected
 from protein.web.pages.curves import curve_metrics, rounded, spread_order
 from protein.web.pages.parameters import some
-from protein.web.selected import selected
 from protein.web.viewer import Viewer
 
 

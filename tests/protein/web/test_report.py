@@ -24,8 +24,8 @@ from protein.ports import Store
 from protein.space import Float, Space
 from protein.storage import open_store
 from protein.types import Measurement, Outcome, Suggestion, SuggestionKind, SweepSpec, TrialEnd
-from protein.web import bundle, report
-from protein.web.asking import Refused, address, ask, finished
+from protein.web import report
+from protein.web.report import Refused, address, ask, finished
 from protein.web.viewer import Viewer
 
 NOTE = 'ends here: </script><script>alert("note")</script><img src=x onerror=alert(1)> ünïcode \u2028 "quoted" \'too\''
@@ -391,7 +391,7 @@ def page_of(folder: Path, **files: str) -> Path:
 
 def test_modules_are_packed_after_those_that_they_import(tmp_path: Path) -> None:
     app = 'import { a,\n  c } from "./lib/a.js";\nexport { b } from "./lib/b.js";\nn(await import(`./p/${n}.js`));'
-    page = bundle.page(page_of(tmp_path, app_js=app, lib__a_js='import { b } from "./b.js";', lib__b_js=""))
+    page = report.page(page_of(tmp_path, app_js=app, lib__a_js='import { b } from "./b.js";', lib__b_js=""))
     assert list(page.modules) == ["lib/b.js", "lib/a.js", "app.js"]
     assert page.modules["app.js"] == (
         'import { a,\n  c } from "\x01lib/a.js\x01";\nexport { b } from "\x01lib/b.js\x01";\n'
@@ -402,13 +402,13 @@ def test_modules_are_packed_after_those_that_they_import(tmp_path: Path) -> None
 
 def test_modules_that_cannot_be_packed_are_a_defect(tmp_path: Path) -> None:
     circle = page_of(tmp_path / "a", lib__a_js='import { b } from "./b.js";', lib__b_js='import { a } from "./a.js";')
-    with pytest.raises(bundle.PackingError, match=r"modules import each other: lib/a.js -> lib/b.js -> lib/a.js"):
-        bundle.page(circle)
-    with pytest.raises(bundle.PackingError, match=r"app.js imports lib/none.js, which is not there"):
-        bundle.page(page_of(tmp_path / "b", app_js='import { a } from "./lib/none.js";'))
-    page = bundle.page(page_of(tmp_path / "c", report__boot_js="const a = '</script>';"))
-    with pytest.raises(bundle.PackingError, match="must not hold a closing tag"):
-        bundle.document(page, {}, title="", summary="")
+    with pytest.raises(report.PackingError, match=r"modules import each other: lib/a.js -> lib/b.js -> lib/a.js"):
+        report.page(circle)
+    with pytest.raises(report.PackingError, match=r"app.js imports lib/none.js, which is not there"):
+        report.page(page_of(tmp_path / "b", app_js='import { a } from "./lib/none.js";'))
+    page = report.page(page_of(tmp_path / "c", report__boot_js="const a = '</script>';"))
+    with pytest.raises(report.PackingError, match="must not hold a closing tag"):
+        report.document(page, {}, title="", summary="")
 
 
 def test_of_a_long_sweep_the_fronts_the_best_and_the_newest_stay_whole(

@@ -11,7 +11,7 @@ import pytest
 from protein import Integer, Space
 from protein.errors import ProteinError, UsageError
 from protein.units import parse_duration
-from protein.web.memory import apart, give_back
+from protein.web.background import apart, give_back
 
 
 def test_the_result_of_the_other_process_comes_back() -> None:
