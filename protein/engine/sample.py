@@ -6,6 +6,10 @@ over the rest (`protein.engine.gp.subset`). So it learns from the same ones here
 has measured well for what it cost. The contenders are therefore those that the model learns from, the measured front,
 the highest scores overall, and the highest of each stretch of log cost. Whoever reads them adds the other runs of the
 same configs, since all runs of a config count.
+
+A resumed sweep has all trials, and its models condition on the same ones of them. Of their curves, the score model
+takes points from those of the most expensive trials (`protein.engine.history`), and the rule for early stopping
+compares a running trial with others (`protein.engine.stopping`), for which a sample is enough (`with_curves`).
 """
 
 import dataclasses
@@ -23,6 +27,8 @@ Floats = NDArray[np.float64]
 MAX_WHOLE = 2000  # trials of a sweep that is read whole
 _NUM_TOP = 800
 _NUM_BINS, _NUM_IN_BIN = 24, 20  # of log cost
+NUM_EXPENSIVE = 300  # the most expensive trials of a large sweep, whose curves are read ...
+NUM_SPREAD = 700  # ... and others, spread over the scores
 _LIMITS = (TrialEnd.CAPPED, TrialEnd.OUT_OF_BUDGET)
 Known = TypeVar("Known", TrialRecord, Observation)
 
@@ -103,6 +109,16 @@ def sampled(trials: Sequence[Known], *, most: int = MAX_WHOLE) -> tuple[Sequence
     chosen.update(noted)
     kept = [trial for trial in trials if trial.number in chosen or frozenset(trial.params.items()) in params]
     return kept, sample
+
+
+def with_curves(trials: Sequence[TrialRecord]) -> list[int]:
+    """Returns the numbers of the finished trials of a large sweep whose curves a resumed sweep reads."""
+    scored = [trial for trial in trials if trial.state.finished and trial.score is not None and not trial.excluded]
+    expensive = sorted(scored, key=lambda trial: (-trial.run_seconds, trial.number))[:NUM_EXPENSIVE]
+    complete = [trial for trial in scored if trial.state is TrialState.COMPLETE]
+    complete.sort(key=lambda trial: (-(trial.score or 0.0), trial.number))
+    places = np.linspace(0, len(complete) - 1, min(NUM_SPREAD, len(complete))).round().astype(int)
+    return [trial.number for trial in (*expensive, *(complete[i] for i in places))]
 
 
 def sample_of(

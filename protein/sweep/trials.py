@@ -11,11 +11,8 @@ lasts. Then the same command on another machine takes its trials. When the first
 it has to say of them. What that was is kept in the trial's note, for a person who wonders.
 
 **Learning curves.** They are most of a store: of 10,000 trials with 100 points each, reading all took 13 s and 1.1 GB.
-The engine looks at few of them. The score model takes points from the curves of the most expensive trials
-(`protein.engine.history`), and the rule for early stopping compares a running trial with others
-(`protein.engine.stopping`), for which a sample is enough. So a sweep of at most `MAX_WHOLE` trials is read whole, and
-of a larger one the curves of the most expensive trials, and of others spread evenly over the scores. The rest have one
-point: how many steps they made.
+The engine looks at few of them. So a sweep of at most `MAX_WHOLE` trials is read whole, and of a larger one the curves
+of some trials (`protein.engine.sample.with_curves`). The rest have one point: how many steps they made.
 """
 
 import contextlib
@@ -28,9 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-import numpy as np
-
-from protein.engine.sample import MAX_WHOLE
+from protein.engine.sample import MAX_WHOLE, with_curves
 from protein.errors import ProteinError, StoreUnavailable, TrialLost
 from protein.ports import Finished, Listener, Store, TrialProgress
 from protein.run.lease import LEASE_SECONDS, RENEW_SECONDS, current_owner, dead_owners, living_owners
@@ -58,8 +53,6 @@ WISHES_SECONDS = 1.0  # how often the store is asked whether a person has paused
 STORE_PATIENCE_SECONDS = 600.0  # how long an unavailable store is tried again
 STORE_RETRY_SECONDS = 5.0
 PAUSE_SECONDS = 0.1  # between two looks at whether the sweep is to stop, while the store is waited for
-NUM_EXPENSIVE = 300  # the most expensive trials of a large sweep, whose curves are read ...
-NUM_SPREAD = 700  # ... and others, spread over the scores
 _PART = 200  # trials whose curves are read in one query
 
 
@@ -418,7 +411,7 @@ def read_trials(store: Store, sweep_id: int, *, most: int = MAX_WHOLE) -> list[T
     if sum(known.ends.values()) <= most:
         return store.trials(sweep_id)
     trials = store.trials(sweep_id, curves=False)
-    chosen = sorted({*_with_curves(trials), *known.running})
+    chosen = sorted({*with_curves(trials), *known.running})
     whole: dict[int, TrialRecord] = {}
     for first in range(0, len(chosen), _PART):
         whole |= {trial.number: trial for trial in store.trials(sweep_id, numbers=chosen[first : first + _PART])}
@@ -448,16 +441,6 @@ def note_late_report(store: Store, sweep_id: int, event: TrialProgress | Finishe
             if len(note) <= MAX_NOTE_LENGTH:
                 store.annotate(sweep_id, number, note=note)
     return f"trial {number}: {line}"
-
-
-def _with_curves(trials: list[TrialRecord]) -> list[int]:
-    """Returns the numbers of the finished trials whose curves are read."""
-    scored = [trial for trial in trials if trial.state.finished and trial.score is not None and not trial.excluded]
-    expensive = sorted(scored, key=lambda trial: (-trial.run_seconds, trial.number))[:NUM_EXPENSIVE]
-    complete = [trial for trial in scored if trial.state is TrialState.COMPLETE]
-    complete.sort(key=lambda trial: (-(trial.score or 0.0), trial.number))
-    places = np.linspace(0, len(complete) - 1, min(NUM_SPREAD, len(complete))).round().astype(int)
-    return [trial.number for trial in (*expensive, *(complete[i] for i in places))]
 
 
 def _with_last_point(trial: TrialRecord) -> TrialRecord:

@@ -16,6 +16,7 @@ import functools
 import pickle
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import OrderedDict
@@ -166,16 +167,18 @@ def apart(stopping: threading.Event, work: Callable[..., T], *given: Any) -> T:
         ProteinError: `work` has raised it, or the process has ended without an answer.
     """
     command = [sys.executable, "-m", "protein.web.background"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        question: bytes | None = pickle.dumps((work, given))
-        while True:
-            try:
-                answer, _ = process.communicate(question, timeout=_POLL_SECONDS)
-                break
-            except subprocess.TimeoutExpired:
-                question = None  # communicate() goes on with what it was given first
-                if stopping.is_set():
-                    process.kill()
+    # From a file: what `communicate` could not write before it timed out is lost, and both would wait for ever.
+    with tempfile.TemporaryFile() as question:
+        pickle.dump((work, given), question)
+        question.seek(0)
+        with subprocess.Popen(command, stdin=question, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+            while True:
+                try:
+                    answer, _ = process.communicate(timeout=_POLL_SECONDS)
+                    break
+                except subprocess.TimeoutExpired:
+                    if stopping.is_set():
+                        process.kill()
     if process.returncode != 0:
         raise ProteinError(f"the process that computes this has ended with status {process.returncode}; ask again")
     found = pickle.loads(answer)  # of our own process

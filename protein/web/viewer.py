@@ -22,9 +22,8 @@ from protein.errors import ProteinError, StoreUnavailable, UsageError
 from protein.ports import Store
 from protein.spelling import nearest
 from protein.types import SweepRecord
-from protein.web import background
 from protein.web.answers import NotFound
-from protein.web.background import Background
+from protein.web.background import Background, apart, give_back
 from protein.web.frame import Frame, Table, together
 
 T = TypeVar("T")
@@ -123,7 +122,7 @@ class Viewer:
                 first = not len(kept.frame)
                 kept.frame = kept.frame.updated(sweep, self.store.columns(sweep.id, kept.frame.cursor))
                 if first:
-                    background.give_back()
+                    give_back()
                 kept.read_at = now
             return kept.frame
 
@@ -141,7 +140,7 @@ class Viewer:
             work: the function.
             given: its arguments, which can be pickled, as the result can.
         """
-        return background.apart(self.stopping, work, *given) if self.is_large(num_trials) else work(*given)
+        return apart(self.stopping, work, *given) if self.is_large(num_trials) else work(*given)
 
     def is_large(self, num_trials: int) -> bool:
         """Whether a process of its own fits the models of a sweep of this size."""
@@ -181,13 +180,13 @@ class Viewer:
         with self._lock:
             memory = self._memory.setdefault(key[0], OrderedDict())
             if key in memory:
-                background.move_to_end(key)
+                memory.move_to_end(key)
                 return memory[key]
         value = make()
         with self._lock:
             memory[key] = value
             while len(memory) > most:
-                background.popitem(last=False)
+                memory.popitem(last=False)
         return value
 
     def artifact_directory(self, sweep: str) -> Path:

@@ -1,22 +1,25 @@
 """What readers load of a very large sweep: few trials and few curves, and the same answers."""
 
 import dataclasses
+from pathlib import Path
 
 import big_store
 import numpy as np
 import pytest
 
 from protein import storage
-from protein.api.answers import Readable, readable, sweep_outlook
+from protein.api.answers import Answers, Readable, readable, sweep_outlook
 from protein.api.recommended import recommendation
 from protein.columns import DOT_FIELDS, dots
 from protein.engine import pareto, recommend, results
+from protein.engine.designer import ProteinDesigner
 from protein.engine.gp import single_thread
 from protein.engine.sample import choose, sampled
+from protein.engine.settings import EngineSettings
 from protein.ports import Store
 from protein.space import Space
 from protein.sweep.trials import read_trials
-from protein.types import Observation, Params, SweepRecord, TrialRecord, TrialState
+from protein.types import Budget, Observation, Params, SweepRecord, TrialRecord, TrialState
 from protein.view.scatter import scatter
 
 NUM_TRIALS = 2600
@@ -147,6 +150,31 @@ def test_the_outlook_of_a_sample_is_near_that_of_all_trials(
     assert part.best_per_second == pytest.approx(whole.best_per_second, rel=0.35)
 
 
+def test_a_large_sweep_that_is_resumed_makes_the_same_suggestion(tmp_path: Path) -> None:
+    sweep = big_store.make(tmp_path / "x.db", trials=2100, points=12)
+    store = storage.open_store(str(tmp_path / "x.db"))
+    designer = ProteinDesigner(Space.from_dict(sweep.spec.space), None, seed=0, settings=EngineSettings())
+    undisturbed, resumed = (
+        designer.suggest(
+            [one.observation() for one in known if one.state.finished], [], Budget(remaining_seconds=1e8), 7
+        )
+        for known in (store.trials(sweep.id), read_trials(store, sweep.id))
+    )
+    store.close()
+    assert undisturbed is not None and undisturbed == resumed
+
+
+def test_what_a_page_maps_is_the_model_that_recommends(
+    large: tuple[Store, SweepRecord, list[TrialRecord]], some: Readable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    answers = Answers(large[0], large[1])
+    mapped, best = answers.model(), answers.recommendation().best.contender
+    found = results.best(mapped.contenders)
+    assert found is not None and (found.params, found.score) == (best.params, best.score)
+    assert [one.number for one in answers.finished] == [one.number for one in some.trials if one.state.finished]
+
+
 def test_a_plot_of_columns_is_that_of_the_records(large: tuple[Store, SweepRecord, list[TrialRecord]]) -> None:
     store, sweep, trials = large
     drawn = store.columns(sweep.id, fields=DOT_FIELDS)
@@ -182,8 +210,8 @@ def test_a_large_sweep_is_taken_up_with_the_curves_that_teach(
 ) -> None:
     store, sweep, trials = large
     assert read_trials(store, sweep.id, most=NUM_TRIALS) == trials
-    monkeypatch.setattr("protein.sweep.trials.NUM_EXPENSIVE", 20)
-    monkeypatch.setattr("protein.sweep.trials.NUM_SPREAD", 30)
+    monkeypatch.setattr("protein.engine.sample.NUM_EXPENSIVE", 20)
+    monkeypatch.setattr("protein.engine.sample.NUM_SPREAD", 30)
     taken = read_trials(store, sweep.id)
     whole = [trial.number for trial, before in zip(taken, trials, strict=True) if trial.curve == before.curve]
     assert 30 <= len(whole) <= 60

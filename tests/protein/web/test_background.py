@@ -7,6 +7,7 @@ import threading
 import time
 
 import pytest
+from patience import PATIENCE_SECONDS
 
 from protein import Integer, Space
 from protein.errors import ProteinError, UsageError
@@ -17,6 +18,15 @@ from protein.web.background import apart, give_back
 def test_the_result_of_the_other_process_comes_back() -> None:
     assert apart(threading.Event(), os.getpid) != os.getpid()
     assert apart(threading.Event(), operator.add, [1.5], ["a"]) == [1.5, "a"]
+
+
+def test_a_question_may_be_larger_than_a_pipe_holds() -> None:
+    """The other process begins to read long after the first look at it."""
+    stopping = threading.Event()
+    timer = threading.Timer(PATIENCE_SECONDS, stopping.set)  # instead of waiting for ever
+    timer.start()
+    assert apart(stopping, len, b"x" * 10_000_000) == 10_000_000
+    timer.cancel()
 
 
 def test_a_space_with_constraints_goes_there_and_back() -> None:
