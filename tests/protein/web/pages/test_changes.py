@@ -15,6 +15,7 @@ from protein.ports import Store
 from protein.storage import open_store
 from protein.web import viewer as viewer_module
 from protein.web.pages import changes
+from protein.web.report import finished
 from protein.web.viewer import Viewer
 
 NUM_LOOKS = 3  # after which the server ends
@@ -55,7 +56,7 @@ def told(viewer: Viewer, after: Mapping[int, Callable[[], object]]) -> list[tupl
             after.get(len(found) - 1, lambda: None)()
         return found
 
-    return asyncio.run(events())
+    return finished(events())  # the tests' browser may have a loop in this thread
 
 
 def test_what_changes_after_the_greeting_is_told(viewer: Viewer, store: Store) -> None:
