@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from protein.analysis.importance import Target, importances
 from protein.api import stores
-from protein.api.comparison import compared, sides_of
 from protein.api.function_sweep import SweepResult
+from protein.api.loading import compared, sides_of
 from protein.api.recommended import recommendation, stored_space
 from protein.engine.sample import sampled
 from protein.errors import UsageError

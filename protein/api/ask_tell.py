@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 
 from protein import validate
-from protein.api.options import Options
+from protein.api.definition import Options
 from protein.direction import shown_contender, shown_estimate, stored_score
 from protein.engine.budget import RunningCost, budget_left, limit_reached, why_nothing
 from protein.engine.laws import Laws, fit_laws

@@ -30,14 +30,11 @@ from typing import Literal
 
 from protein import validate
 from protein.api import stores
-from protein.api.answers import at_the_end
-from protein.api.definition import check_name
-from protein.api.options import Options, require_room_for_a_trial
-from protein.api.plan import Beginning, Plan
+from protein.api.answers import at_the_end, summary
+from protein.api.definition import Options, check_name, require_room_for_a_trial
+from protein.api.plan import Beginning, Plan, asked
 from protein.api.plan import run as run_plan
 from protein.api.recommended import best_cut_short, cut_short_note
-from protein.api.summary import summary
-from protein.api.warm_start import asked
 from protein.direction import shown_trial
 from protein.engine import pareto
 from protein.engine.warm_start import described_sources

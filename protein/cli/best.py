@@ -18,7 +18,6 @@ from protein import files
 from protein.analysis.dominated import Spending, spending_of
 from protein.api import command_sweep, stores
 from protein.api.answers import Answers
-from protein.api.found_config import found_config, rung_path
 from protein.api.recommended import (
     BEST,
     KNEE,
@@ -27,6 +26,8 @@ from protein.api.recommended import (
     Recommendation,
     beaten_measured_note,
     duration_above,
+    found_config,
+    rung_path,
     too_expensive,
 )
 from protein.cli.arguments import BestArguments, ParetoArguments

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from protein.api import importing, moving, stores, sweep_files, trackers
+from protein.api import importing, stores, sweep_files, trackers
 from protein.cli.arguments import ExportArguments, ImportArguments, SyncArguments
 from protein.cli.output import Progress, answer, print_json
 from protein.cli.parse import Command
@@ -30,11 +30,11 @@ def run_export(command: Command) -> int:
     if arguments.output is not None:
         sweep_files.ending(arguments.output)  # before the store is opened
     with stores.opened_whole(arguments.store) as store:
-        sweeps = moving.chosen(store, arguments.sweeps, every=arguments.all)
+        sweeps = sweep_files.chosen(store, arguments.sweeps, every=arguments.all)
         if arguments.output is None and len(sweeps) > 1:
             raise UsageError(f"{len(sweeps)} sweeps need a file's name: add -o FILE, as in -o sweeps.parquet")
         path = arguments.output or Path(f"{folder_name(sweeps[0].spec.name)}.jsonl")
-        found = moving.export(store, sweeps, path, Progress("trials written"))
+        found = sweep_files.export(store, sweeps, path, Progress("trials written"))
     size = path.stat().st_size
     lines = [
         *moved_lines(found),
@@ -44,7 +44,7 @@ def run_export(command: Command) -> int:
     return answer(arguments.json, {"file": str(path), "bytes": size, "sweeps": moved_plain(found)}, lines)
 
 
-def moved_plain(found: Sequence[moving.Moved]) -> list[dict[str, object]]:
+def moved_plain(found: Sequence[sweep_files.Moved]) -> list[dict[str, object]]:
     """Returns what was moved, for JSON."""
     return [
         {
@@ -58,7 +58,7 @@ def moved_plain(found: Sequence[moving.Moved]) -> list[dict[str, object]]:
     ]
 
 
-def moved_lines(found: Sequence[moving.Moved]) -> list[str]:
+def moved_lines(found: Sequence[sweep_files.Moved]) -> list[str]:
     """Returns what was moved: a line each sweep."""
     said = []
     for one in found:
@@ -153,7 +153,7 @@ def _run_file(arguments: ImportArguments, path: Path) -> int:
     if not path.is_file():
         raise UsageError(f"there is no file {path}; give one that protein export has written")
     with stores.opened_whole(arguments.store, create=True) as store:
-        found = moving.import_file(store, path, name=arguments.name, progress=Progress("trials stored"))
+        found = sweep_files.import_file(store, path, name=arguments.name, progress=Progress("trials stored"))
     named = [one.name for one in found[:1]]
     see = f"see: {commands.command('show', *named, *stores.store_words(arguments.store))}"
     plain = {"file": str(path), "sweeps": moved_plain(found)}

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from protein import files
 from protein.api import stores
-from protein.api.found_config import base_layers
+from protein.api.recommended import base_layers
 from protein.cli.arguments import LawsArguments
 from protein.cli.output import print_json, working, writing
 from protein.cli.parse import Command

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from protein.api import stores
 from protein.api.answers import sweep_hindsight
+from protein.api.keeping import picture
 from protein.api.recommended import shown_trials
-from protein.api.sweep_folder import picture
 from protein.cli.arguments import ShowArguments
 from protein.cli.output import print_json
 from protein.cli.parse import Command

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from protein import storage
-from protein.api import keeping, moving, stores, sweep_files
-from protein.api.sweep_folder import SweepFolder
+from protein.api import keeping, stores, sweep_files
+from protein.api.keeping import SweepFolder
 from protein.cli.arguments import CleanArguments, RemoveArguments, RenameArguments, StoreCommandArguments
 from protein.cli.exchange import moved_lines, moved_plain
 from protein.cli.output import Progress, answer, print_json, working
@@ -127,7 +127,7 @@ def _backup(arguments: StoreCommandArguments, url: str) -> int:
     if path.exists():
         raise UsageError(f"{path} exists already, and a backup never replaces a file; give another path with -o")
     with stores.opened_whole(url) as store:
-        found = moving.export(store, moving.chosen(store, (), every=True), path, Progress("trials written"))
+        found = sweep_files.export(store, sweep_files.chosen(store, (), every=True), path, Progress("trials written"))
     size = path.stat().st_size
     lines = [
         *moved_lines(found),
@@ -142,7 +142,7 @@ def _backup(arguments: StoreCommandArguments, url: str) -> int:
 def _move(arguments: StoreCommandArguments, url: str) -> int:
     if arguments.to is None:
         raise UsageError("move needs the other store: --to runs/other.db, or --to postgresql+psycopg://USER@HOST/NAME")
-    found, target, warning = moving.move(url, arguments.to, Progress("trials copied"))
+    found, target, warning = sweep_files.move(url, arguments.to, Progress("trials copied"))
     lines = [
         *moved_lines(found),
         *([warning] if warning else []),
@@ -215,9 +215,9 @@ def run_clean(command: Command) -> int:
     running: list[SweepRecord] = []
     with stores.opened_whole(arguments.store) as store:
         names = [] if arguments.sweep is None else [arguments.sweep]
-        for sweep in moving.chosen(store, names, every=arguments.all):
+        for sweep in sweep_files.chosen(store, names, every=arguments.all):
             try:
-                moving.require_idle(store, sweep, "cleaned")
+                sweep_files.require_idle(store, sweep, "cleaned")
             except UsageError:
                 if not arguments.all:
                     raise

@@ -13,15 +13,13 @@ from rich.text import Text
 
 from protein import envs_c
 from protein.api import backends, command_sweep, definition, stores
-from protein.api.answers import at_the_end
-from protein.api.options import Options, require_room_for_a_trial
-from protein.api.plan import Beginning, Plan
+from protein.api.answers import at_the_end, summary
+from protein.api.definition import Options, require_room_for_a_trial
+from protein.api.keeping import picture
+from protein.api.plan import Beginning, Plan, asked
 from protein.api.plan import run as run_plan
 from protein.api.recommended import Recommendation, best_cut_short, cut_short_note, score_range
-from protein.api.summary import summary
-from protein.api.sweep_folder import picture
 from protein.api.training import require_device
-from protein.api.warm_start import asked
 from protein.cli import INTERRUPTED_CODE
 from protein.cli.arguments import SweepArguments
 from protein.cli.help import SWEEP_GROUPS

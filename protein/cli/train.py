@@ -11,8 +11,7 @@ from rich.console import Console
 from protein import envs_c
 from protein.api import stores
 from protein.api.answers import Answers
-from protein.api.found_config import config_changes
-from protein.api.recommended import stored_values
+from protein.api.recommended import config_changes, stored_values
 from protein.api.training import (
     MEASUREMENTS,
     Interrupted,

@@ -13,7 +13,7 @@ from typing import Any
 
 from protein import files, plots
 from protein.api import stores
-from protein.api.comparison import compared, sides_of
+from protein.api.loading import compared, sides_of
 from protein.cli.arguments import CompareArguments, PlotArguments, ReportArguments, ViewArguments
 from protein.cli.output import print_json, require_file, working, writing
 from protein.cli.parse import Command

@@ -35,7 +35,7 @@ from protein.ports import Backend, Designer, Finished, Listener, Store, SweepSta
 from protein.run.job import CAP_FRACTION, trial_seed
 from protein.run.machine import Slots
 from protein.space import Space
-from protein.sweep import hooks
+from protein.sweep import trouble
 from protein.sweep.ending import Ending
 from protein.sweep.launching import Launcher
 from protein.sweep.limits import (
@@ -68,7 +68,7 @@ class LoopSettings:
     can_continue: bool = False  # finished trials may go on to more steps, where they left something to go on from
     stop_when: StopWhen | None = None  # no trial is started once this holds; those that run may finish
     until: datetime | None = None  # no trial starts that is not expected to end by then; those that run wait then
-    on_finish: str | None = None  # a line for the shell (`protein.sweep.hooks`), called when it has ended by itself
+    on_finish: str | None = None  # a line for the shell (`protein.sweep.trouble`), called when it has ended by itself
     on_trouble: str | None = None  # the same, when something is wrong
     store: str = ""  # as messages name it, without a password
     watched: Sequence[Path] = ()  # where there must be room on the disk, beside `directory`
@@ -245,7 +245,9 @@ class _Loop:
     def _call(self, flag: str, command: str | None, reason: str) -> None:
         """Calls a command of the user's beside the loop."""
         if command is not None:
-            self._hooks.append(hooks.begin(flag, command, self.status(), reason, self._settings.store, self._listener))
+            self._hooks.append(
+                trouble.begin(flag, command, self.status(), reason, self._settings.store, self._listener)
+            )
 
     def _follow_requests(self, *, fresh: bool = False) -> None:
         """Pauses, goes on, stops or cancels as people ask from outside."""

@@ -18,8 +18,7 @@ import numpy as np
 
 from protein.api import stores
 from protein.api.answers import Answers
-from protein.api.found_config import base_layers, config_changes
-from protein.api.recommended import Choice, Recommendation, duration_above, initial_params
+from protein.api.recommended import Choice, Recommendation, base_layers, config_changes, duration_above, initial_params
 from protein.config.resolve import file_name
 from protein.engine.forecasts import ForecastQuality, Quantity, forecast_quality
 from protein.errors import ProteinError, SpaceError, UsageError

@@ -35,9 +35,9 @@ from urllib.parse import urlencode
 from starlette.routing import BaseRoute, Router
 
 from protein.api import stores
+from protein.api.answers import summary
 from protein.api.definition import PATHS
 from protein.api.recommended import recommendation
-from protein.api.summary import summary
 from protein.errors import UsageError
 from protein.ports import Store
 from protein.sweep.ownership import Life

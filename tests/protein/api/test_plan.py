@@ -9,7 +9,7 @@ import pytest
 
 from protein import Float, Space
 from protein.api import plan
-from protein.api.options import Options
+from protein.api.definition import Options
 from protein.errors import UsageError
 from protein.run.machine import Slots
 from protein.sweep.stop_conditions import StopWhen

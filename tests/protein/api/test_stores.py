@@ -9,7 +9,7 @@ from full_disk import largest_file
 from store_samples import complete, new_sweep, start
 
 from protein import storage
-from protein.api import moving, stores
+from protein.api import stores, sweep_files
 from protein.errors import StoreError, UsageError
 
 
@@ -35,7 +35,7 @@ def test_a_move_that_is_interrupted_leaves_no_store(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        moving.move(source, f"{tmp_path}/new/b.db", interrupt)
+        sweep_files.move(source, f"{tmp_path}/new/b.db", interrupt)
     assert not (tmp_path / "new").exists()
 
 

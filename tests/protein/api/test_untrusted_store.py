@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from protein import Float, Space, Sweep
-from protein.api import keeping, moving, stores, trackers
-from protein.api.sweep_folder import SweepFolder
+from protein.api import keeping, stores, sweep_files, trackers
+from protein.api.keeping import SweepFolder
 from protein.cli import main
 from protein.errors import UsageError
 from protein.names import folder_name, is_name
@@ -437,7 +437,7 @@ def test_a_store_with_such_names_is_not_moved_into_another(world: World) -> None
     with pytest.raises(
         UsageError, match=r"the name '\.\./outside' can be no sweep's, .*; give it another with protein"
     ):
-        moving.move(world.url, f"sqlite:///{world.home}/copy.db", lambda *_: None)
+        sweep_files.move(world.url, f"sqlite:///{world.home}/copy.db", lambda *_: None)
     assert not (world.home / "copy.db").exists()
 
 

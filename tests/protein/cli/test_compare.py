@@ -12,7 +12,7 @@ from store_samples import start
 
 from protein import plots
 from protein.analysis.comparison import Side, SweepResult, compare
-from protein.api.comparison import sides_of
+from protein.api.loading import sides_of
 from protein.errors import UsageError
 from protein.storage import open_store
 from protein.types import Outcome, TrialEnd

@@ -19,8 +19,8 @@ from store_samples import LEASE_SECONDS, complete, points, start
 import protein
 from protein import storage
 from protein.api import keeping
-from protein.api.moving import Moved
-from protein.api.sweep_folder import SweepFolder
+from protein.api.keeping import SweepFolder
+from protein.api.sweep_files import Moved
 from protein.cli import exchange, main
 from protein.cli.store import _cleaned as cleaning_line
 from protein.errors import UsageError

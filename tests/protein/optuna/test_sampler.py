@@ -18,7 +18,7 @@ from protein.engine.designer import ProteinDesigner
 from protein.engine.history import History
 from protein.errors import UsageError
 from protein.optuna import sampler as optuna_sampler
-from protein.optuna.trials import Joint, to_optunas, to_ours
+from protein.optuna.sampler import Joint, to_optunas, to_ours
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 

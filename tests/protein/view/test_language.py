@@ -14,7 +14,7 @@ from rich.console import Console
 from sample_trials import PROVENANCE, curve, fill_store, sweep_record, trial
 from whole_runs import go
 
-from protein.api import warm_start
+from protein.api import plan
 from protein.api.recommended import score_range, shown_trials
 from protein.cli.train import language_end
 from protein.config.resolve import load, make_space
@@ -308,5 +308,5 @@ def test_agents_and_language_models_learn_nothing_from_each_other(tmp_path: Path
         ("all", "no other sweep of the store has 2 scores in this space"),
     ):
         with pytest.raises(UsageError, match=said):
-            warm_start.snapshot(store, spec(), wanted, None)
+            plan.snapshot(store, spec(), wanted, None)
     store.close()

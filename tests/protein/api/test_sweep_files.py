@@ -17,7 +17,7 @@ import rich_store
 from store_samples import ended_owner, new_sweep, start
 
 from protein import storage
-from protein.api import moving
+from protein.api import sweep_files
 from protein.cli import exchange
 from protein.errors import StoreError, UsageError
 from protein.ports import Store
@@ -81,9 +81,9 @@ def test_a_sweep_survives_a_file_and_both_databases_exactly(
         source = storage.open_whole_store(urls[i])
         found = source.find_sweep("s")
         assert found is not None
-        moved = moving.export(source, [found], path, nothing)
+        moved = sweep_files.export(source, [found], path, nothing)
         target = storage.open_whole_store(url)
-        assert moving.import_file(target, path, name=None, progress=nothing) == moved
+        assert sweep_files.import_file(target, path, name=None, progress=nothing) == moved
         assert everything(target, "s") == told
         assert moved[0].num_trials == 30 and len(moved[0].running) == 2
         source.close()
@@ -101,8 +101,8 @@ def test_a_copy_of_a_running_sweep_is_nobodys(tmp_path: Path) -> None:
     try:
         start(one, sweep, lease.owner_of(process.pid))
         assert alive(one, sweep).life is Life.RUNS
-        moving.export(one, [sweep], tmp_path / "s.jsonl", nothing)
-        moving.import_file(two, tmp_path / "s.jsonl", name=None, progress=nothing)
+        sweep_files.export(one, [sweep], tmp_path / "s.jsonl", nothing)
+        sweep_files.import_file(two, tmp_path / "s.jsonl", name=None, progress=nothing)
         copy = two.find_sweep("s")
         assert copy is not None and alive(two, copy) == Alive(Life.GONE)
         refuse_beside(two, copy)
@@ -122,7 +122,7 @@ def test_a_killed_sweep_that_was_moved_is_not_said_to_run(tmp_path: Path, monkey
     ahead = SimpleNamespace(now=lambda zone: datetime.now(zone) + timedelta(hours=3))
     for name, clock in (("b", datetime), ("c", ahead)):
         monkeypatch.setattr("protein.storage.whole.datetime", clock)
-        moving.move(f"{tmp_path}/a.db", f"{tmp_path}/{name}.db", nothing)
+        sweep_files.move(f"{tmp_path}/a.db", f"{tmp_path}/{name}.db", nothing)
         two = storage.open_whole_store(f"{tmp_path}/{name}.db")
         [copy] = two.list_sweeps()
         assert bool(two.live_trials(copy.id)) == (clock is ahead)
@@ -140,12 +140,12 @@ def test_exports_of_equal_sweeps_are_equal_files(tmp_path: Path) -> None:
     rich_store.fill(one)
     rich_store.fill(one, "t", num_trials=9)
     new_sweep(one, "empty")
-    moving.export(one, moving.chosen(one, (), every=True), tmp_path / "1.jsonl", nothing)
-    moved = moving.import_file(two, tmp_path / "1.jsonl", name=None, progress=nothing)
+    sweep_files.export(one, sweep_files.chosen(one, (), every=True), tmp_path / "1.jsonl", nothing)
+    moved = sweep_files.import_file(two, tmp_path / "1.jsonl", name=None, progress=nothing)
     assert [(sweep.name, sweep.num_trials) for sweep in moved] == [("s", 30), ("t", 9), ("empty", 0)]
-    moving.export(two, moving.chosen(two, (), every=True), tmp_path / "2.parquet", nothing)
+    sweep_files.export(two, sweep_files.chosen(two, (), every=True), tmp_path / "2.parquet", nothing)
     three = storage.open_whole_store(f"{tmp_path}/c.db")
-    moving.import_file(three, tmp_path / "2.parquet", name=None, progress=nothing)
+    sweep_files.import_file(three, tmp_path / "2.parquet", name=None, progress=nothing)
     for name in ("s", "t", "empty"):
         assert everything(three, name) == everything(one, name)
     for store in (one, two, three):
@@ -158,7 +158,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = storage.open_whole_store(f"{folder}/a.db")
     sweep = rich_store.fill(store)
     for ending in ("jsonl", "parquet"):
-        moving.export(store, [sweep], folder / f"s.{ending}", nothing)
+        sweep_files.export(store, [sweep], folder / f"s.{ending}", nothing)
     store.close()
     return folder
 
@@ -169,7 +169,7 @@ def test_a_damaged_or_cut_file_is_one_line_and_nothing_is_imported(ending: str, 
     content, draw = (exported / f"s.{ending}").read_bytes(), random.Random(0)
     store, path = storage.open_whole_store(f"{tmp_path}/b.db"), tmp_path / f"x.{ending}"
     path.write_bytes(content)
-    moving.import_file(store, path, name="exact", progress=nothing)
+    sweep_files.import_file(store, path, name="exact", progress=nothing)
     told, refused = everything(store, "exact")[1:], 0
     for i in range(60):
         damaged = bytearray(content)
@@ -182,7 +182,7 @@ def test_a_damaged_or_cut_file_is_one_line_and_nothing_is_imported(ending: str, 
             del damaged[first : first + draw.randrange(1, 200)]
         path.write_bytes(damaged)
         try:
-            moving.import_file(store, path, name=f"damaged{i}", progress=nothing)
+            sweep_files.import_file(store, path, name=f"damaged{i}", progress=nothing)
         except (UsageError, StoreError) as error:
             assert "\n" not in str(error) and len(str(error)) < 700
             assert store.find_sweep(f"damaged{i}") is None
@@ -210,7 +210,7 @@ def test_another_file_is_refused(name: str, content: bytes, says: str, tmp_path:
     (tmp_path / name).write_bytes(content)
     store = storage.open_whole_store(f"{tmp_path}/b.db")
     with pytest.raises(UsageError, match=says):
-        moving.import_file(store, tmp_path / name, name=None, progress=nothing)
+        sweep_files.import_file(store, tmp_path / name, name=None, progress=nothing)
     store.close()
 
 
@@ -252,7 +252,7 @@ def test_a_value_that_no_store_would_hold_is_refused(
     path.write_text("".join(texts) + json.dumps({"end": end}) + "\n")
     store = storage.open_whole_store(f"{tmp_path}/b.db")
     with pytest.raises((UsageError, StoreError)) as caught:
-        moving.import_file(store, path, name=None, progress=nothing)
+        sweep_files.import_file(store, path, name=None, progress=nothing)
     assert "\n" not in str(caught.value)
     assert store.list_sweeps() == []
     store.close()
@@ -261,13 +261,13 @@ def test_a_value_that_no_store_would_hold_is_refused(
 def test_a_name_that_is_taken_is_refused_and_another_can_be_given(exported: Path, tmp_path: Path) -> None:
     store = storage.open_whole_store(f"{tmp_path}/b.db")
     path = exported / "s.jsonl"
-    moving.import_file(store, path, name=None, progress=nothing)
+    sweep_files.import_file(store, path, name=None, progress=nothing)
     with pytest.raises(StoreError, match=r"'s' exists already.*nothing was stored; give another name"):
-        moving.import_file(store, path, name=None, progress=nothing)
-    moving.import_file(store, path, name="t", progress=nothing)
+        sweep_files.import_file(store, path, name=None, progress=nothing)
+    sweep_files.import_file(store, path, name="t", progress=nothing)
     assert [sweep.spec.name for sweep in store.list_sweeps()] == ["s", "t"]
     with pytest.raises(UsageError, match="letters, digits"):
-        moving.import_file(store, path, name="../x", progress=nothing)
+        sweep_files.import_file(store, path, name="../x", progress=nothing)
     store.close()
 
 
@@ -279,13 +279,13 @@ def test_an_import_that_is_interrupted_leaves_nothing(exported: Path, tmp_path: 
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        moving.import_file(store, exported / "s.jsonl", name=None, progress=interrupt)
+        sweep_files.import_file(store, exported / "s.jsonl", name=None, progress=interrupt)
     assert store.list_sweeps() == []
     target = tmp_path / "out.jsonl"
     target.write_text("before")
-    moving.import_file(store, exported / "s.jsonl", name=None, progress=nothing)
+    sweep_files.import_file(store, exported / "s.jsonl", name=None, progress=nothing)
     with pytest.raises(KeyboardInterrupt):
-        moving.export(store, store.list_sweeps(), target, interrupt)
+        sweep_files.export(store, store.list_sweeps(), target, interrupt)
     assert target.read_text() == "before"
     assert sorted(path.name for path in tmp_path.iterdir() if "out" in path.name) == ["out.jsonl"]
     store.close()
@@ -293,7 +293,7 @@ def test_an_import_that_is_interrupted_leaves_nothing(exported: Path, tmp_path: 
 
 def test_a_running_trial_of_a_copy_is_interrupted_when_it_is_resumed(exported: Path, tmp_path: Path) -> None:
     store = storage.open_whole_store(f"{tmp_path}/b.db")
-    moving.import_file(store, exported / "s.jsonl", name=None, progress=nothing)
+    sweep_files.import_file(store, exported / "s.jsonl", name=None, progress=nothing)
     sweep = store.find_sweep("s")
     assert sweep is not None
     assert store.live_trials(sweep.id) == {}  # its lease has ended
@@ -310,17 +310,17 @@ def test_a_store_is_moved_whole_and_a_sweep_that_runs_is_not(
     with pytest.raises(
         UsageError, match=r"'s' is being run by process \d+ on .* cannot be moved; end it with protein stop s"
     ):
-        moving.move(url, target, nothing)
+        sweep_files.move(url, target, nothing)
     store.interrupt_orphans(sweep.id, ["host-ü:28:1.00", "host-ü:29:1.00"])
-    moved, shown, warning = moving.move(url, target, nothing)
+    moved, shown, warning = sweep_files.move(url, target, nothing)
     assert moved[0].num_trials == 30 and "postgresql" in shown and warning == ""
     copy = storage.open_store(target)
     assert everything(copy, "s") == everything(store, "s")
     copy.close()
     with pytest.raises(StoreError, match="exists already"):
-        moving.move(url, target, nothing)
+        sweep_files.move(url, target, nothing)
     with pytest.raises(UsageError, match="the same one"):
-        moving.move(url, f"sqlite:///{tmp_path}/../{tmp_path.name}/a.db", nothing)
+        sweep_files.move(url, f"sqlite:///{tmp_path}/../{tmp_path.name}/a.db", nothing)
     store.close()
 
 
@@ -348,23 +348,23 @@ def test_the_calibrations_of_machines_move_too_and_a_foreign_reference_is_said(
         store.close()
         return found
 
-    assert moving.move(urls[0], urls[1], nothing)[2] == ""
+    assert sweep_files.move(urls[0], urls[1], nothing)[2] == ""
     assert known_to(urls[1]) == machines[:2], "in their order: the first one is the reference"
-    assert moving.move(urls[1], urls[2], nothing)[2] == (
+    assert sweep_files.move(urls[1], urls[2], nothing)[2] == (
         "costs of these sweeps are in seconds of slow, and others there in seconds of fast, which is 4.00 times as"
         " fast: compare their costs within these sweeps only, and do not resume them there"
     )
     assert known_to(urls[2]) == [*machines[1:], machines[0]], "the other store keeps its reference"
-    assert "costs there are in seconds of fast, and those of these" in moving.move(urls[3], urls[2], nothing)[2]
+    assert "costs there are in seconds of fast, and those of these" in sweep_files.move(urls[3], urls[2], nothing)[2]
 
 
 def test_a_paused_sweep_stays_paused_and_that_is_said(exported: Path, tmp_path: Path) -> None:
     store = storage.open_whole_store(f"{tmp_path}/b.db")
-    [moved] = moving.import_file(store, exported / "s.jsonl", name="other", progress=nothing)
+    [moved] = sweep_files.import_file(store, exported / "s.jsonl", name="other", progress=nothing)
     assert moved.paused and "it is paused, and so is the copy, until " in exchange.moved_lines([moved])[0]
     assert exchange.moved_lines([moved])[0].endswith("protein resume other")
     sweep = store.find_sweep("other")
     assert sweep is not None
     store.request(sweep.id, Request.RUN)
-    assert not moving.export(store, [sweep], tmp_path / "other.jsonl", nothing)[0].paused
+    assert not sweep_files.export(store, [sweep], tmp_path / "other.jsonl", nothing)[0].paused
     store.close()

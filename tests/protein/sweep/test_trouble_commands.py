@@ -12,7 +12,7 @@ from sweep_control import found, opened, teller, told
 
 from protein.errors import UsageError
 from protein.run.lease import current_owner, owner_of
-from protein.sweep import hooks
+from protein.sweep import trouble
 from protein.types import Suggestion, SuggestionKind, TrialState
 
 
@@ -117,6 +117,6 @@ def test_a_clock_that_was_set_forward_does_not_take_trials_from_a_living_process
 )
 def test_a_command_that_fails_is_one_line(command: str, line: str) -> None:
     lines: list[str] = []
-    hooks.call("--on-finish", command, {}, lines.append, seconds=0.2 if "sleep" in command else 30.0)
+    trouble.call("--on-finish", command, {}, lines.append, seconds=0.2 if "sleep" in command else 30.0)
     [said] = lines
     assert re.search(line, said)

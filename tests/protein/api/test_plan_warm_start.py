@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from protein import Categorical, Float, Integer, Report, Space, Sweep, SweepResult
-from protein.api import stores, warm_start
+from protein.api import stores
 from protein.engine.warm_start import (
     described_sources,
     num_usable_configs,
@@ -82,8 +82,8 @@ def test_several_sources_however_they_are_named(store: str, capsys: pytest.Captu
 def test_all_takes_what_fits_those_of_the_same_function_first(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     swept(store, "warm", warm_start="all", max_trials=4)
     assert taken(store, "warm") == [("many", 6), ("few", 3), ("strange", 7)]  # not itself, `single` and `other`
-    monkeypatch.setattr(warm_start, "MAX_SOURCES", 2)
-    monkeypatch.setattr("protein.api.warm_start.MAX_SNAPSHOT_TRIALS", 10)
+    monkeypatch.setattr("protein.api.plan.MAX_SOURCES", 2)
+    monkeypatch.setattr("protein.api.plan.MAX_SNAPSHOT_TRIALS", 10)
     swept(store, "fewer", warm_start="all")
     assert taken(store, "fewer") == [("many", 5), ("warm", 4)]
 

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 from sample_trials import sweep_record, trial
 
+from protein.api.answers import relative_cost, summary
 from protein.api.recommended import Choice, Recommendation, recommendation
-from protein.api.summary import relative_cost, summary
 from protein.engine.results import MODEL, Contender
 from protein.errors import UsageError
 from protein.space import Categorical, Space
