@@ -146,7 +146,7 @@ def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
 
 OPEN_AS_NOBODY = """
 import os, sys
-import alembic.command, storage.store, storage.migrations  # while they can be read
+import alembic.command, protein.storage.store, protein.storage.migrations  # while they can be read
 from protein.storage import open_store
 from protein.errors import StoreError
 if os.geteuid() == 0:

@@ -193,8 +193,8 @@ def sweep(swept: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_sweep_keeps_scores_steps_and_samples(sweep: Path) -> None:
     store = open_store("sqlite:///runs/protein.db")
-    [record] = store.list_sweeps()
-    assert (record.spec.name, record.spec.env) == ("text-words", "text/words")
+    record = store.find_sweep("text-words")
+    assert record is not None and (record.spec.name, record.spec.env) == ("text-words", "text/words")
     assert record.spec.config["data"]["path"] == str(sweep / "words")  # trials may run in another folder
     assert record.spec.space["cost_parameter"] == "train.total_tokens"
     trials = store.trials(record.id)
@@ -213,11 +213,11 @@ def test_a_sweep_keeps_scores_steps_and_samples(sweep: Path) -> None:
     [
         ("status", "text-words  text/words  protein"),
         ("status text-words", "best measured: trial "),
-        ("show", "initial config"),
-        ("show --trial 0", "bits_per_byte"),
-        ("show --trial 0", "\ntokens  "),
-        ("pareto", "best expected"),
-        ("best", "protein train --env text/words --from text-words"),
+        ("show text-words", "initial config"),
+        ("show text-words --trial 0", "bits_per_byte"),
+        ("show text-words --trial 0", "\ntokens  "),
+        ("pareto text-words", "best expected"),
+        ("best text-words", "protein train --env text/words --from text-words"),
         ("export text-words -o out.jsonl", "written: out.jsonl"),
         ("plot front text-words -o front.png", "plot: front.png"),
         ("report text-words -o report.html", "report: report.html"),
@@ -228,7 +228,7 @@ def test_commands_read_such_a_sweep(sweep: Path, run: Run, line: str, words: str
 
 
 def test_the_best_config_is_written_and_trained(sweep: Path, run: Run) -> None:
-    run("best --write best.toml")
+    run("best text-words --write best.toml")
     written = (sweep / "best.toml").read_text()
     assert f'path = "{sweep / "words"}"' in written and "total_timesteps" not in written
     assert run("train --config best.toml").startswith("training text/words for ")
