@@ -256,7 +256,6 @@ def newer_text(sweep: SweepRecord) -> str:
     return ""
 
 
-
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """How to search and where to end. None: no limit, or none of it.

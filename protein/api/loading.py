@@ -198,7 +198,6 @@ def _pandas() -> Any:
     return pandas
 
 
-
 def sides_of(
     sweeps: Sequence[SweepRecord], words: Sequence[str], *, each: bool = False
 ) -> dict[str, list[SweepRecord]]:
