@@ -288,8 +288,8 @@ def test_a_trial_that_is_stopped_before_its_first_word_ends_so(backend: Backend,
     _, finished = wait(backend, 2)
     assert [finished[n].outcome.end for n in (0, 1)] == [TrialEnd.INTERRUPTED] * 2
     assert [finished[n].outcome.reason for n in (0, 1)] == ["interrupted"] * 2
-    # Where one has begun meanwhile, its first words are that it has taken 0.1 s.
-    assert finished[1].outcome.cost_seconds <= max(time.monotonic() - began, 0.1)
+    # Where one has begun meanwhile, its words are that it has taken 0.1 s, and then up to 0.25 s.
+    assert finished[1].outcome.cost_seconds <= max(time.monotonic() - began, 0.25)
 
 
 def test_a_process_that_dies_costs_the_time_since_its_report_however_late_the_sweep_looks(tmp_path: Path) -> None:
