@@ -24,7 +24,7 @@ from protein.ports import Backend, Finished, Job
 from protein.run.fleet import Fleet
 from protein.run.ray import Needs, RayTransport
 from protein.run.slot import SlotSettings, put_probe
-from protein.run.trainer import LocalBackend
+from protein.run.trainer import TrainerBackend
 from protein.storage import open_store
 from protein.types import Trial
 
@@ -93,7 +93,7 @@ def measure_overhead(cluster: RayCluster) -> None:
     cluster.add(1)
     folder = Path(tempfile.mkdtemp(prefix="protein-ray-"))
     sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "assets"))
-    make = functools.partial(LocalBackend, entry=TRIAL, preload=())
+    make = functools.partial(TrainerBackend, entry=TRIAL, preload=())
     settings = SlotSettings(make_backend=make, artifacts=folder, probe=put_probe(folder), search_path=tuple(sys.path))
     remote = Fleet(RayTransport(cluster.address, Needs()), settings)
     for name, backend in (("this machine", make()), ("Ray", remote)):

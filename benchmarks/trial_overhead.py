@@ -28,7 +28,7 @@ import nothing
 from protein.ports import Backend, Finished, Job
 from protein.run.command import CommandBackend
 from protein.run.command_settings import CommandSettings
-from protein.run.trainer import LocalBackend
+from protein.run.trainer import TrainerBackend
 from protein.types import Direction, Trial, TrialState
 
 ENTRY = "nothing:main"
@@ -63,7 +63,7 @@ def on_ray(folder: Path) -> Backend:
     from protein.run.ray import Needs, RayTransport
     from protein.run.slot import SlotSettings, put_probe
 
-    make = functools.partial(LocalBackend, entry=ENTRY, preload=())
+    make = functools.partial(TrainerBackend, entry=ENTRY, preload=())
     settings = SlotSettings(make_backend=make, artifacts=folder, probe=put_probe(folder), search_path=tuple(sys.path))
     return Fleet(RayTransport(None, Needs(cores=1.0)), settings)
 
@@ -76,7 +76,7 @@ def timed(kind: str) -> Iterator[Callable[[int], float]]:
         return
     makers: dict[str, Callable[[Path], Any]] = {
         "command": lambda _: CommandBackend(Direction.MAXIMIZE),
-        "local": lambda _: LocalBackend(entry=ENTRY, preload=()),
+        "local": lambda _: TrainerBackend(entry=ENTRY, preload=()),
         "ray": on_ray,
     }
     with tempfile.TemporaryDirectory() as folder:

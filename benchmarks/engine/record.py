@@ -150,7 +150,7 @@ def repeat(store: Store, name: str, new_name: str, configs: int, seeds: int, dir
     """Trains configs of a sweep, spread evenly over its upper three quarters of scores, several times each."""
     import dataclasses
 
-    from protein.run.trainer import LocalBackend
+    from protein.run.trainer import TrainerBackend
     from protein.sweep.loop import LoopSettings, run_sweep
 
     source = store.find_sweep(name)
@@ -168,7 +168,7 @@ def repeat(store: Store, name: str, new_name: str, configs: int, seeds: int, dir
         sweep,
         designer=Listed([t.params for t in chosen for _ in range(seeds)]),
         store=store,
-        backend=LocalBackend(),
+        backend=TrainerBackend(),
         settings=LoopSettings(directory=directory / new_name, workers=workers, max_trial_seconds=3600.0),
         listener=_Lines(),
         stop=threading.Event(),

@@ -50,7 +50,7 @@ from protein.config.resolve import file_name, load
 from protein.engine import pareto, recommend, results
 from protein.engine.settings import EngineSettings
 from protein.ports import Designer, SweepStatus
-from protein.run.trainer import LocalBackend
+from protein.run.trainer import TrainerBackend
 from protein.space import Space
 from protein.sweep.loop import LoopSettings, run_sweep
 from protein.sweep.methods import make_designer
@@ -186,7 +186,7 @@ def _run(record: SweepRecord, designer: Designer, store: Any, limits: LoopSettin
         record,
         designer=designer,
         store=store,
-        backend=LocalBackend(),
+        backend=TrainerBackend(),
         settings=limits,
         listener=_Quiet(),
         stop=threading.Event(),

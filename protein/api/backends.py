@@ -24,7 +24,7 @@ from protein.run.job import runs_trainer
 from protein.run.machine import Slots
 from protein.run.ray import Needs, RayTransport
 from protein.run.slot import Calibrating, SlotSettings, put_probe, remove_probe
-from protein.run.trainer import LocalBackend
+from protein.run.trainer import TrainerBackend
 from protein.types import Machine, Resources, SweepSpec
 from protein.urls import without_password
 
@@ -201,7 +201,7 @@ def connected(
 def _on_one_machine(spec: SweepSpec, silence_seconds: float | None) -> Callable[[], Backend]:
     """Returns what makes the backend of one machine; it is sent there."""
     if runs_trainer(spec.config):
-        return LocalBackend
+        return TrainerBackend
     return functools.partial(CommandBackend, spec.direction, silence_seconds=silence_seconds or SILENCE_SECONDS)
 
 

@@ -31,7 +31,7 @@ from protein.run.fleet import Fleet
 from protein.run.job import runs_trainer
 from protein.run.machine import Slots
 from protein.run.speed import speed_of_this_machine
-from protein.run.trainer import LocalBackend
+from protein.run.trainer import TrainerBackend
 from protein.space import Space
 from protein.sweep import resuming
 from protein.sweep.loop import LoopSettings, run_sweep
@@ -155,7 +155,7 @@ def run(plan: Plan, listener: PlanListener, stop: threading.Event, backend: Back
         settings = _loop_settings(plan, sweep, directory, speed)
         cap_given = plan.options.max_trial_seconds is not None
         listener.begin(Beginning(sweep=sweep, trials=trials, settings=settings, created=created, cap_given=cap_given))
-        with trackers.beside(listener, plan.options.trackers, store=plan.store, sweep=plan.spec.name) as told:
+        with trackers.run_trackers(listener, plan.options.trackers, store=plan.store, sweep=plan.spec.name) as told:
             if others is not None:
                 others.backend.note = told.log
                 backend = others.backend
@@ -227,7 +227,7 @@ def _speed_of_this_machine(store: Store, plan: Plan, note: Callable[[str], None]
 
 def _backend_of_this_machine(plan: Plan, listener: Listener) -> Backend:
     if runs_trainer(plan.spec.config):
-        return LocalBackend()
+        return TrainerBackend()
     silence = plan.silence_seconds or SILENCE_SECONDS
     return CommandBackend(plan.spec.direction, silence_seconds=silence, note=listener.log)
 

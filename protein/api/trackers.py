@@ -180,7 +180,7 @@ def start(names: Sequence[str], store_url: str, sweep: str, *, follow: bool) -> 
 
 
 @contextlib.contextmanager
-def beside(listener: Listener, names: Sequence[str], *, store: str | None, sweep: str) -> Iterator[Listener]:
+def run_trackers(listener: Listener, names: Sequence[str], *, store: str | None, sweep: str) -> Iterator[Listener]:
     """Runs trackers beside a sweep: give the listener that this yields to the sweep.
 
     Args:

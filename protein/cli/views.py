@@ -172,12 +172,12 @@ def run_view(command: Command) -> int:
     address = f"http://{_shown_host(arguments.host)}:{listening.getsockname()[1]}/"
     if token is not None:
         address += f"?token={token}"
-    print(f"protein view: {address}  (Ctrl-C ends it)", flush=True)
-    if arguments.open:
-        import webbrowser
+    with contextlib.suppress(KeyboardInterrupt):  # from the line on that promises it
+        print(f"protein view: {address}  (Ctrl-C ends it)", flush=True)
+        if arguments.open:
+            import webbrowser
 
-        webbrowser.open(address)
-    with contextlib.suppress(KeyboardInterrupt):
+            webbrowser.open(address)
         app.make_server(store_url, host=arguments.host, token=token, artifacts=artifacts).serve_on(listening)
     print("\nended; sweeps that run are not affected", file=sys.stderr)
     return 0

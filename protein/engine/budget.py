@@ -148,7 +148,7 @@ class AffordableCost:
         num_running, beside = len(data.x_running), math.inf
         crowded = budget.can_wait and model is not None and num_running + budget.num_free > always_running
         if budget.can_wait and model is not None and num_running >= always_running:
-            # A trial that was not predicted holds its cap; of a leg, the model predicts the whole run.
+            # A trial that was not predicted holds its cap; of a continuation, the model predicts the whole run.
             beside = running_share * total - min(predicted, held)
         return cls(budget, model, total, slot, beside, data.slowdown, crowded)
 

@@ -27,7 +27,7 @@ A busy machine does not make a config expensive. Where it is known for how long 
 models learn what it would have cost without them. What the next trial takes of the budget is that times `slowdown`.
 
 A trial that continues another one has the cost of the whole run, as if it had been trained in one go. Both are scores
-of one run. Each leg of a run may have met other programs for a time of its own (`by_whole_runs`).
+of one run. Each part of a run may have met other programs for a time of its own (`by_whole_runs`).
 """
 
 import collections
@@ -217,7 +217,7 @@ def _slowdown(history: Sequence[Observation]) -> float:
 
 
 def by_whole_runs(history: Sequence[Observation]) -> list[Observation]:
-    """Returns the n trials with the busy share of the whole run that each of them ends, not of its last leg alone."""
+    """Returns the n trials with the busy share of the whole run that each of them ends, not of its last part alone."""
     found = zip(history, whole_run_shares(history), strict=True)
     return [o if o.busy_share == share else dataclasses.replace(o, busy_share=share) for o, share in found]
 
@@ -242,14 +242,18 @@ class Leg(Protocol):
 def whole_run_shares(trials: Sequence[Leg]) -> list[float | None]:
     """Returns the busy share of the whole run that each of n trials ends; None: not known."""
     busy = {trial.number: trial.busy_share for trial in trials}
-    legs = [leg for leg in trials if leg.continues is not None and leg.continues in busy and leg.run_seconds > 0.0]
-    for leg in sorted(legs, key=lambda leg: leg.number or 0):  # a leg has a higher number than what it went on with
-        behind = busy[leg.continues]
-        if behind != leg.busy_share:
-            seconds = leg.cost_seconds * (leg.busy_share or 0.0) + leg.continued_seconds * (behind or 0.0)
-            busy[leg.number] = min(seconds / leg.run_seconds, MAX_BUSY_SHARE)  # rounding may go beyond it
-    of_legs = {id(leg) for leg in legs}
-    return [busy[trial.number] if id(trial) in of_legs else trial.busy_share for trial in trials]
+    parts = [
+        part for part in trials if part.continues is not None and part.continues in busy and part.run_seconds > 0.0
+    ]
+    for part in sorted(
+        parts, key=lambda part: part.number or 0
+    ):  # a part has a higher number than what it went on with
+        behind = busy[part.continues]
+        if behind != part.busy_share:
+            seconds = part.cost_seconds * (part.busy_share or 0.0) + part.continued_seconds * (behind or 0.0)
+            busy[part.number] = min(seconds / part.run_seconds, MAX_BUSY_SHARE)  # rounding may go beyond it
+    of_parts = {id(part) for part in parts}
+    return [busy[trial.number] if id(trial) in of_parts else trial.busy_share for trial in trials]
 
 
 def teaches(observation: Observation) -> bool:

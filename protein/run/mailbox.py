@@ -33,7 +33,7 @@ from protein.errors import ProteinError, UsageError
 from protein.ports import Finished, Job, TrialProgress
 from protein.run.command import CommandBackend
 from protein.run.slot import Alive, Close, Leaving, Note, Ready, SlotSettings, Stop
-from protein.run.trainer import LocalBackend
+from protein.run.trainer import TrainerBackend
 from protein.types import Direction
 
 TO_WORKER, FROM_WORKER = "to-worker", "from-worker"  # files in a worker's folder
@@ -47,7 +47,7 @@ _TYPES: dict[str, Any] = {
     kind.__name__: kind
     for kind in (SlotSettings, Job, Stop, Close, Ready, Alive, Leaving, Note, TrialProgress, Finished)
 }
-_BACKENDS = {kind.__name__: kind for kind in (LocalBackend, CommandBackend)}  # that a worker is told to make
+_BACKENDS = {kind.__name__: kind for kind in (TrainerBackend, CommandBackend)}  # that a worker is told to make
 _LARGEST = 2**63  # a whole number beyond it fits no store
 
 

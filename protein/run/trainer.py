@@ -49,7 +49,7 @@ _ENDS = {
 }
 
 
-class LocalBackend(ProcessBackend):
+class TrainerBackend(ProcessBackend):
     """Implements `protein.ports.Backend` with processes that run the trainer's command line."""
 
     def __init__(

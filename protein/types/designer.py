@@ -89,8 +89,8 @@ MAX_BUSY_SHARE = 0.99  # of a trial's seconds: it has trained in some of them
 class Observation:
     """What the designer learns from one finished trial. One that failed has no score, and the cost it really spent.
 
-    A trial may be a leg: it has gone on with the run of an earlier trial, `continues`. Its cost is its own, that of the
-    rest of the run. The steps of its curve are those of the whole run, and its seconds are its own.
+    A trial may be a continuation: it has gone on with the run of an earlier trial, `continues`. Its cost is its own,
+    that of the rest of the run. The steps of its curve are those of the whole run, and its seconds are its own.
     """
 
     params: Params

@@ -19,13 +19,13 @@ from protein.run.fleet import Fleet
 from protein.run.function import FunctionBackend, FunctionProcesses
 from protein.run.process import ProcessBackend
 from protein.run.ray import Needs, RayTransport
-from protein.run.trainer import LocalBackend
+from protein.run.trainer import TrainerBackend
 from protein.types import Direction
 
 
 @pytest.fixture
-def local() -> Iterator[LocalBackend]:
-    backend = LocalBackend(entry=TRIAL, preload=(), silence_seconds=PATIENCE_SECONDS)
+def local() -> Iterator[TrainerBackend]:
+    backend = TrainerBackend(entry=TRIAL, preload=(), silence_seconds=PATIENCE_SECONDS)
     yield backend
     backend.close()
 

@@ -22,7 +22,7 @@ from protein.ports import Backend, Finished, Job, TrialProgress
 from protein.run.fleet import Fleet
 from protein.run.function import FunctionBackend, FunctionProcesses, Report, run_trial
 from protein.run.process import ProcessBackend
-from protein.run.trainer import LocalBackend
+from protein.run.trainer import TrainerBackend
 from protein.types import CONTINUABLE, CONTINUABLE_SECONDS, Direction, TrialEnd, TrialState
 
 
@@ -196,7 +196,7 @@ def test_a_trial_that_prints_without_end_is_killed_at_its_limit_and_holds_up_nob
 
 
 def test_silence_is_a_hang(tmp_path: Path) -> None:
-    backend = LocalBackend(entry=TRIAL, preload=(), silence_seconds=0.5)
+    backend = TrainerBackend(entry=TRIAL, preload=(), silence_seconds=0.5)
     _, finished = run(backend, job(tmp_path, behaviour="hang"))
     backend.close()
     assert finished[0].outcome.end is TrialEnd.HUNG
@@ -410,7 +410,7 @@ def test_children_that_a_trial_leaves_behind_are_killed(process: Backend, tmp_pa
 
 
 def test_close_kills_what_runs_and_may_be_called_twice(tmp_path: Path) -> None:
-    backend = LocalBackend(entry=TRIAL, preload=())
+    backend = TrainerBackend(entry=TRIAL, preload=())
     backend.start(job(tmp_path, behaviour="hang"))
     events: list[TrialProgress | Finished] = []
     while not events:

@@ -19,7 +19,7 @@ from protein import storage
 from protein.cli.signals import caught
 from protein.errors import ProteinError
 from protein.ports import Backend, SweepStatus
-from protein.run.trainer import LocalBackend
+from protein.run.trainer import TrainerBackend
 from protein.space import Float, Integer, Space
 from protein.sweep import provenance
 from protein.sweep.loop import LoopSettings, run_sweep
@@ -90,7 +90,7 @@ class Silent:
 
 
 def make_backend(kind: str, artifacts: Path, stop: threading.Event) -> Backend:
-    make = functools.partial(LocalBackend, entry=ENTRY, preload=("tests.faults.trial",))
+    make = functools.partial(TrainerBackend, entry=ENTRY, preload=("tests.faults.trial",))
     if kind == "processes":
         return make()
     from protein.run.fleet import Fleet

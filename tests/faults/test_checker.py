@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from protein import storage
-from protein.run.trainer import LocalBackend
+from protein.run.trainer import TrainerBackend
 from protein.sweep.loop import run_sweep
 from protein.sweep.methods import make_designer
 from tests.faults import checker, evidence, replay, sweeps, trial
@@ -35,7 +35,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             store.create_sweep(sweeps.spec(5, "protein"), sweeps.BUDGET_SECONDS),
             designer=make_designer("protein", sweeps.space("train."), None, seed=5),
             store=store,
-            backend=LocalBackend(entry=sweeps.ENTRY, preload=("faults.trial",)),
+            backend=TrainerBackend(entry=sweeps.ENTRY, preload=("faults.trial",)),
             settings=sweeps.settings(folder, workers=1, trials=NUM_TRIALS),
             listener=sweeps.Silent(),
             stop=threading.Event(),

@@ -31,7 +31,7 @@ from patience import PATIENCE_SECONDS
 from protein.run.fleet import Fleet
 from protein.run.ray import Needs, RayTransport
 from protein.run.slot import SlotSettings, put_probe
-from protein.run.trainer import LocalBackend
+from protein.run.trainer import TrainerBackend
 
 OBJECT_STORE_BYTES = 80 << 20  # the least that Ray accepts is 75 MiB
 START_SECONDS = 300.0  # for a node to be known to its head
@@ -192,7 +192,7 @@ def settings(artifacts: Path, **changes: Any) -> SlotSettings:
     """Returns settings of slots that run tests/assets/trial.py."""
     made: dict[str, Any] = {
         "make_backend": functools.partial(
-            LocalBackend, entry="trial:main", preload=(), silence_seconds=PATIENCE_SECONDS
+            TrainerBackend, entry="trial:main", preload=(), silence_seconds=PATIENCE_SECONDS
         ),
         "artifacts": artifacts,
         "search_path": tuple(sys.path),

@@ -24,7 +24,7 @@ from protein.run.command import CommandBackend
 from protein.run.fleet import Fleet
 from protein.run.slot import SlotSettings, put_probe
 from protein.run.slurm import SlurmTransport
-from protein.run.trainer import LocalBackend
+from protein.run.trainer import TrainerBackend
 from protein.types import Direction
 
 ASSETS = str(Path(__file__).parents[1] / "assets")
@@ -73,7 +73,7 @@ def why_not() -> str:
 
 
 # What runs trials on the node: tests/assets/trial.py, or a command.
-trainer = functools.partial(LocalBackend, entry="trial:main", preload=(), silence_seconds=PATIENCE_SECONDS)
+trainer = functools.partial(TrainerBackend, entry="trial:main", preload=(), silence_seconds=PATIENCE_SECONDS)
 command = functools.partial(CommandBackend, Direction.MAXIMIZE, silence_seconds=PATIENCE_SECONDS)
 
 

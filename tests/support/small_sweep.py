@@ -15,7 +15,7 @@ from typing import Any
 from protein import storage
 from protein.engine.designer import RandomDesigner
 from protein.ports import Designer, Finished, Store, SweepStatus, TrialProgress
-from protein.run.trainer import LocalBackend
+from protein.run.trainer import TrainerBackend
 from protein.space import Float, Space
 from protein.sweep import provenance
 from protein.sweep.loop import LoopSettings, run_sweep
@@ -110,7 +110,7 @@ class GoOn(RandomDesigner):
         )
 
 
-class DieOnStoppingEarly(LocalBackend):
+class DieOnStoppingEarly(TrainerBackend):
     """Kills the sweep's own process as soon as a trial has been told to end."""
 
     def stop(self, trial: Trial, end: TrialEnd, reason: str) -> None:
@@ -133,7 +133,7 @@ def sweep(
     workers: int = 1,
     stop_when: StopWhen | None = None,
     designer: Designer | None = None,
-    backend: LocalBackend | None = None,
+    backend: TrainerBackend | None = None,
     max_trials: int | None = None,
     can_continue: bool = False,
     **settings: Any,
@@ -163,7 +163,7 @@ def sweep(
         store.close()
 
 
-class Undisturbed(LocalBackend):
+class Undisturbed(TrainerBackend):
     """Says nothing of other programs on this machine: its trials' costs are made up, and do not depend on them."""
 
     def poll(self, timeout_seconds: float) -> list[TrialProgress | Finished]:

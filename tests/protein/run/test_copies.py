@@ -15,7 +15,7 @@ from protein.errors import UsageError
 from protein.ports import Finished, Job
 from protein.run.copies import Copier, Copies, mirror
 from protein.run.slot import Slot, SlotSettings, facts, put_probe, remove_probe
-from protein.run.trainer import LocalBackend
+from protein.run.trainer import TrainerBackend
 from protein.types import CONTINUABLE, Trial, TrialEnd
 
 
@@ -91,7 +91,7 @@ def test_an_url_of_no_known_kind_is_one_clear_line(url: str, message: str) -> No
 
 
 def test_the_probe_is_seen_through_the_url_and_removed(url: str, tmp_path: Path) -> None:
-    settings = SlotSettings(make_backend=LocalBackend, artifacts=tmp_path, probe="x", artifacts_url=url)
+    settings = SlotSettings(make_backend=TrainerBackend, artifacts=tmp_path, probe="x", artifacts_url=url)
     assert not facts(settings).shares_artifacts
     name = put_probe(tmp_path, url)
     assert facts(dataclasses.replace(settings, probe=name)).shares_artifacts
@@ -124,7 +124,7 @@ def test_a_slot_works_in_a_folder_of_its_node_and_reports_the_controllers_paths(
     (tmp_path / "scratch").mkdir()
     monkeypatch.setattr("tempfile.tempdir", None)
     controllers = tmp_path / "controller" / "runs"
-    make = functools.partial(LocalBackend, entry="trial:main", preload=())
+    make = functools.partial(TrainerBackend, entry="trial:main", preload=())
     slot = Slot(
         SlotSettings(
             make_backend=make, artifacts=controllers, probe="", artifacts_url=url, working_directory=str(Path.cwd())
@@ -150,7 +150,7 @@ def test_a_trial_that_begins_finds_nothing_of_an_earlier_sweep(url: str, tmp_pat
     copier = Copier(Copies(url), tmp_path / "old", "0000")
     (tmp_path / "old" / "state").write_text("x")
     copier.finish()
-    make = functools.partial(LocalBackend, entry="trial:main", preload=())
+    make = functools.partial(TrainerBackend, entry="trial:main", preload=())
     slot = Slot(
         SlotSettings(
             make_backend=make, artifacts=tmp_path, probe="", artifacts_url=url, working_directory=str(Path.cwd())

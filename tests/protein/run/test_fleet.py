@@ -12,7 +12,7 @@ import pytest
 from protein.ports import Finished, Job, TrialProgress
 from protein.run.fleet import Fleet, Lost, News, RemoteSlot
 from protein.run.slot import Calibrating, Close, Facts, Leaving, Ready, SlotSettings, Stop, version
-from protein.run.trainer import LocalBackend
+from protein.run.trainer import TrainerBackend
 from protein.types import Machine, Measurement, Outcome, Trial, TrialEnd
 
 
@@ -63,7 +63,7 @@ def notes() -> list[str]:
 
 @pytest.fixture
 def fleet(wire: Wire, notes: list[str], tmp_path: Path) -> Fleet:
-    return Fleet(wire, SlotSettings(make_backend=LocalBackend, artifacts=tmp_path, probe=""), note=notes.append)
+    return Fleet(wire, SlotSettings(make_backend=TrainerBackend, artifacts=tmp_path, probe=""), note=notes.append)
 
 
 def ready(seconds_left: float | None = None) -> Ready:
@@ -168,7 +168,7 @@ def test_a_job_is_told_how_fast_its_machine_is_and_a_new_machine_is_told_once(
         for name, seconds in (("a", 10.0), ("b", 5.0))
     )
     calibrating = Calibrating(threads=1, device="cpu", known=(reference,))
-    settings = SlotSettings(make_backend=LocalBackend, artifacts=tmp_path, probe="", calibrating=calibrating)
+    settings = SlotSettings(make_backend=TrainerBackend, artifacts=tmp_path, probe="", calibrating=calibrating)
     found: list[Machine] = []
     fleet = Fleet(wire, settings, note=notes.append, on_machine=found.append)
     facts = dataclasses.replace(ready().facts, machine=fast)

@@ -16,7 +16,7 @@ from protein.errors import UsageError
 from protein.ports import Finished, Job
 from protein.run import machine
 from protein.run.machine import Gpu, Meter, Slots, busy_seconds, family, over_limit
-from protein.run.trainer import LocalBackend
+from protein.run.trainer import TrainerBackend
 from protein.types import Resources, Trial
 
 
@@ -365,7 +365,7 @@ def trial_of_local_backend(directory: Path, *, speed: float, behaviour: str) -> 
     trial = Trial(id=1, sweep_id=1, number=0, params={}, seed=0, owner="test")
     config = {"train": {"behaviour": behaviour, "max_seconds": 3.0}}
     job = Job(trial=trial, config=config, directory=directory, max_seconds=600.0, max_memory_bytes=None, speed=speed)
-    backend = LocalBackend(entry=small_sweep.TRIAL, preload=())
+    backend = TrainerBackend(entry=small_sweep.TRIAL, preload=())
     try:
         backend.start(job)
         while True:

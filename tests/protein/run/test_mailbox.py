@@ -20,7 +20,7 @@ from protein.run import mailbox
 from protein.run.command import CommandBackend
 from protein.run.mailbox import MAX_MESSAGE_BYTES, Inbox, MessageError, Outbox, decode, encode
 from protein.run.slot import Alive, Calibrating, Close, Facts, Leaving, Note, Ready, SlotSettings, Stop
-from protein.run.trainer import LocalBackend
+from protein.run.trainer import TrainerBackend
 from protein.types import Artifact, Direction, Machine, Measurement, Outcome, Resources, Trial, TrialEnd
 
 TRIAL = Trial(id=7, sweep_id=1, number=3, params={"a": 1, "b": 1.0, "c": True, "d": "x"}, seed=5, owner="host:1:2")
@@ -66,8 +66,8 @@ def test_a_message_comes_out_as_it_went_in(message: Any) -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        LocalBackend,
-        functools.partial(LocalBackend, preload=(), silence_seconds=5.0),
+        TrainerBackend,
+        functools.partial(TrainerBackend, preload=(), silence_seconds=5.0),
         functools.partial(CommandBackend, Direction.MINIMIZE, silence_seconds=None),
     ],
 )
@@ -94,7 +94,7 @@ def test_a_worker_is_told_which_backend_it_makes(make: Any) -> None:
 
 def test_no_other_backend_can_be_told() -> None:
     slot = SlotSettings(make_backend=os.getcwd, artifacts=Path(), probe="")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="a worker makes one of LocalBackend, CommandBackend"):
+    with pytest.raises(TypeError, match="a worker makes one of TrainerBackend, CommandBackend"):
         encode(slot)
 
 

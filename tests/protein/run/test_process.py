@@ -22,7 +22,7 @@ from protein.ports import Finished, Job, TrialProgress
 from protein.run import process, server
 from protein.run.process import joined
 from protein.run.server import BoundedLog
-from protein.run.trainer import PRELOAD, LocalBackend
+from protein.run.trainer import PRELOAD, TrainerBackend
 from protein.types import Measurement, Outcome, Resources, Trial, TrialEnd
 
 ASSETS = Path(__file__).parents[2] / "assets"
@@ -30,8 +30,8 @@ PATHS = [str(ASSETS.parent / "support"), str(ASSETS.parents[1])]
 
 
 @pytest.fixture
-def local() -> Iterator[LocalBackend]:
-    backend = LocalBackend(entry="trial:main", preload=())
+def local() -> Iterator[TrainerBackend]:
+    backend = TrainerBackend(entry="trial:main", preload=())
     yield backend
     backend.close()
 
@@ -47,7 +47,7 @@ def job(directory: Path, number: int = 0, **train: Any) -> Job:
     )
 
 
-def wait(backend: LocalBackend, count: int = 1) -> dict[int, Finished]:
+def wait(backend: TrainerBackend, count: int = 1) -> dict[int, Finished]:
     finished: dict[int, Finished] = {}
     until = time.monotonic() + PATIENCE_SECONDS
     while len(finished) < count:
@@ -56,11 +56,11 @@ def wait(backend: LocalBackend, count: int = 1) -> dict[int, Finished]:
     return finished
 
 
-def wait_for_a_point(backend: LocalBackend) -> None:
+def wait_for_a_point(backend: TrainerBackend) -> None:
     wait_until(lambda: backend.poll(0.1), "a report of the trial")
 
 
-def server_of(backend: LocalBackend) -> psutil.Process:
+def server_of(backend: TrainerBackend) -> psutil.Process:
     [running, *_] = backend._running.values()
     return psutil.Process(running.pid).parent()
 
@@ -78,8 +78,8 @@ import json, os, sys, time
 sys.path[:0] = {paths!r}
 from pathlib import Path
 from tests.protein.run.test_process import job, wait_for_a_point
-from protein.run.trainer import LocalBackend
-backend = LocalBackend(entry="trial:main", preload=())
+from protein.run.trainer import TrainerBackend
+backend = TrainerBackend(entry="trial:main", preload=())
 backend.start(job(Path({folder!r}), behaviour="stubborn"))
 wait_for_a_point(backend)
 other = os.fork()
@@ -110,7 +110,7 @@ def test_nothing_of_a_sweep_outlives_its_kill(tmp_path: Path) -> None:
 
 
 def test_the_server_of_trials_outlives_signals_to_the_sweeps_group_and_to_itself(
-    local: LocalBackend, tmp_path: Path
+    local: TrainerBackend, tmp_path: Path
 ) -> None:
     local.start(job(tmp_path, behaviour="hang"))
     server = server_of(local)
@@ -123,7 +123,7 @@ def test_the_server_of_trials_outlives_signals_to_the_sweeps_group_and_to_itself
 
 
 def test_trials_whose_server_died_are_preempted_and_the_next_one_gets_a_new_server(
-    local: LocalBackend, tmp_path: Path
+    local: TrainerBackend, tmp_path: Path
 ) -> None:
     began = time.monotonic()
     local.start(job(tmp_path, 0, behaviour="hang"))
@@ -143,7 +143,7 @@ def test_trials_whose_server_died_are_preempted_and_the_next_one_gets_a_new_serv
     assert wait(local)[3].outcome.end is TrialEnd.COMPLETE
 
 
-def test_a_trial_that_died_costs_nothing_until_the_sweep_looks(local: LocalBackend, tmp_path: Path) -> None:
+def test_a_trial_that_died_costs_nothing_until_the_sweep_looks(local: TrainerBackend, tmp_path: Path) -> None:
     local.start(job(tmp_path, behaviour="hang"))
     wait_for_a_point(local)
     [running] = local._running.values()
@@ -157,7 +157,7 @@ def test_a_trial_that_died_costs_nothing_until_the_sweep_looks(local: LocalBacke
     assert 0.1 <= outcome.cost_seconds <= max(known - began, 0.1)
 
 
-def test_a_result_that_came_before_the_server_died_counts(local: LocalBackend, tmp_path: Path) -> None:
+def test_a_result_that_came_before_the_server_died_counts(local: TrainerBackend, tmp_path: Path) -> None:
     local.start(job(tmp_path, behaviour="lingers"))
     [running] = local._running.values()
     wait_until(lambda: local.poll(0.1) is not None and running.record._final, "a result")  # type: ignore[attr-defined]
@@ -166,7 +166,7 @@ def test_a_result_that_came_before_the_server_died_counts(local: LocalBackend, t
     assert (outcome.end, outcome.score, outcome.cost_seconds) == (TrialEnd.COMPLETE, 2.0, 0.3)
 
 
-def test_a_server_that_was_stopped_is_woken(local: LocalBackend, tmp_path: Path) -> None:
+def test_a_server_that_was_stopped_is_woken(local: TrainerBackend, tmp_path: Path) -> None:
     local.start(job(tmp_path, 0, behaviour="hang"))
     server_of(local).suspend()
     local.start(job(tmp_path, 1))
@@ -179,7 +179,7 @@ def test_a_server_that_dies_whenever_a_trial_starts_is_an_error_of_the_start(
 ) -> None:
     (tmp_path / "dies_at_once.py").write_text("import os; os._exit(3)")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    backend = LocalBackend(entry="trial:main", preload=("dies_at_once",))
+    backend = TrainerBackend(entry="trial:main", preload=("dies_at_once",))
     with pytest.raises(OSError, match="the server of trials has died 2 times as a trial started"):
         backend.start(job(tmp_path))
     backend.close()
@@ -193,7 +193,7 @@ def test_a_server_that_dies_whenever_a_trial_starts_is_an_error_of_the_start(
     ],
 )
 def test_a_trial_that_a_signal_from_outside_ends_is_preempted(
-    local: LocalBackend, tmp_path: Path, behaviour: str, reason: str
+    local: TrainerBackend, tmp_path: Path, behaviour: str, reason: str
 ) -> None:
     """A scheduler that takes the machine back sends one to every process."""
     local.start(job(tmp_path, behaviour=behaviour))
@@ -205,7 +205,7 @@ def test_a_trial_that_a_signal_from_outside_ends_is_preempted(
 
 
 def test_what_a_trial_prints_to_stderr_is_bounded_with_its_first_and_last_words(
-    local: LocalBackend, tmp_path: Path
+    local: TrainerBackend, tmp_path: Path
 ) -> None:
     local.start(job(tmp_path, behaviour="noise"))
     assert wait(local)[0].outcome.end is TrialEnd.COMPLETE
@@ -231,7 +231,7 @@ def test_a_bounded_log_says_how_much_it_leaves_out(tmp_path: Path) -> None:
     assert len(head) + int(left_out) + len(tail) == len(written)
 
 
-def test_a_child_in_a_session_of_its_own_does_not_outlive_the_trial(local: LocalBackend, tmp_path: Path) -> None:
+def test_a_child_in_a_session_of_its_own_does_not_outlive_the_trial(local: TrainerBackend, tmp_path: Path) -> None:
     for number, behaviour in enumerate(("daemon", "hang")):
         local.start(job(tmp_path, number, behaviour=behaviour))
     assert wait(local)[0].outcome.end is TrialEnd.COMPLETE
@@ -240,7 +240,7 @@ def test_a_child_in_a_session_of_its_own_does_not_outlive_the_trial(local: Local
 
 
 def test_a_file_that_is_a_symbolic_link_is_replaced_and_not_written_through(
-    local: LocalBackend, tmp_path: Path
+    local: TrainerBackend, tmp_path: Path
 ) -> None:
     outside = tmp_path / "outside"
     outside.write_text("precious")
@@ -257,7 +257,7 @@ def test_a_file_that_is_a_symbolic_link_is_replaced_and_not_written_through(
 
 
 def test_time_in_which_the_sweep_was_away_counts_towards_no_limit(
-    local: LocalBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    local: TrainerBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     local.start(dataclasses.replace(job(tmp_path, behaviour="hang"), max_seconds=3000.0))
     wait_for_a_point(local)
@@ -273,7 +273,7 @@ def test_time_in_which_the_sweep_was_away_counts_towards_no_limit(
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux pins processes")
 def test_a_trial_runs_on_its_own_cores_with_its_own_gpus(
-    local: LocalBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    local: TrainerBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setenv("OF_THE_TEST", "1")  # set after the server of trials has started, perhaps
@@ -297,7 +297,7 @@ def test_a_trial_runs_on_its_own_cores_with_its_own_gpus(
 
 def test_what_trials_share_neither_touches_cuda_nor_starts_a_thread(tmp_path: Path) -> None:
     """CUDA cannot be used in a fork of a process that has used it; it reads CUDA_VISIBLE_DEVICES once."""
-    backend = LocalBackend(entry="trial:main", preload=PRELOAD)
+    backend = TrainerBackend(entry="trial:main", preload=PRELOAD)
     backend.start(job(tmp_path, behaviour="tell"))
     assert wait(backend)[0].outcome.end is TrialEnd.COMPLETE
     backend.close()
@@ -332,7 +332,7 @@ def test_a_trial_that_uses_too_much_gpu_memory_is_ended(tmp_path: Path, monkeypa
         asked.append(set(pids))
         return 3 * 2**30 if len(pids) > 1 else 2**30
 
-    backend = LocalBackend(entry="trial:main", preload=(), gpu_memory=used)
+    backend = TrainerBackend(entry="trial:main", preload=(), gpu_memory=used)
     for number, behaviour in enumerate(("hang", "family")):
         limit = Resources(max_gpu_memory_bytes=2 * 2**30)
         backend.start(dataclasses.replace(job(tmp_path, number, behaviour=behaviour), resources=limit))

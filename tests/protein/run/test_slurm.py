@@ -24,7 +24,7 @@ from protein.run import lease, slurm
 from protein.run.fleet import Fleet
 from protein.run.mailbox import ALIVE, DEAD_SECONDS, FROM_WORKER, encode
 from protein.run.slot import Facts, Note, Ready, SlotSettings, version
-from protein.run.trainer import LocalBackend
+from protein.run.trainer import TrainerBackend
 from protein.types import Outcome, Trial, TrialEnd
 
 ELSEWHERE = "another-host:4711:8123.45@5f0c21ab-1a363c15-4026531836"
@@ -432,7 +432,7 @@ def test_a_worker_that_sends_what_is_no_message_is_ended_and_no_other(
 ) -> None:
     commands, notes = idle_slurm(monkeypatch), list[str]()
     transport = slurm.SlurmTransport("s", workers=2, cores=1)
-    slot = SlotSettings(make_backend=LocalBackend, artifacts=tmp_path, probe="")
+    slot = SlotSettings(make_backend=TrainerBackend, artifacts=tmp_path, probe="")
     backend = Fleet(transport, slot, note=notes.append)
     good, bad = transport._workers
     append(bad, ready())
@@ -453,7 +453,7 @@ def test_a_worker_that_sends_what_is_no_message_is_ended_and_no_other(
 def test_a_report_is_of_the_trial_that_the_worker_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     idle_slurm(monkeypatch)
     transport = slurm.SlurmTransport("s", workers=1, cores=1)
-    backend = Fleet(transport, SlotSettings(make_backend=LocalBackend, artifacts=tmp_path, probe=""))
+    backend = Fleet(transport, SlotSettings(make_backend=TrainerBackend, artifacts=tmp_path, probe=""))
     [worker] = transport._workers
     append(worker, ready())
     backend.num_slots()
@@ -472,7 +472,7 @@ def test_a_worker_with_another_version_of_protein_ends_the_sweep_unless_others_w
 ) -> None:
     commands, notes = idle_slurm(monkeypatch), list[str]()
     transport = slurm.SlurmTransport("s", workers=2, cores=1)
-    slot = SlotSettings(make_backend=LocalBackend, artifacts=tmp_path, probe="")
+    slot = SlotSettings(make_backend=TrainerBackend, artifacts=tmp_path, probe="")
     backend = Fleet(transport, slot, note=notes.append)
     first, second = transport._workers
     append(first, ready())

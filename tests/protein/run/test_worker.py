@@ -12,7 +12,7 @@ from protein.ports import Job
 from protein.run import worker as workers
 from protein.run.mailbox import FROM_WORKER, TO_WORKER, Inbox, Outbox
 from protein.run.slot import Alive, Close, Facts, Ready, SlotSettings
-from protein.run.trainer import LocalBackend
+from protein.run.trainer import TrainerBackend
 from protein.types import Trial
 
 
@@ -48,7 +48,7 @@ def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def settings(tmp_path: Path) -> SlotSettings:
-    return SlotSettings(make_backend=LocalBackend, artifacts=tmp_path, probe="")
+    return SlotSettings(make_backend=TrainerBackend, artifacts=tmp_path, probe="")
 
 
 def test_a_worker_that_is_told_to_end_before_it_began_ends(

@@ -22,7 +22,7 @@ from protein.engine.budget import limit_reached
 from protein.engine.designer import RandomDesigner
 from protein.ports import Finished, Job, SweepStatus, TrialProgress
 from protein.run.job import max_trial_seconds
-from protein.run.trainer import LocalBackend
+from protein.run.trainer import TrainerBackend
 from protein.space import Categorical, Float, Integer, Space
 from protein.sweep import resuming
 from protein.sweep.launching import to_evaluate
@@ -255,7 +255,7 @@ def test_a_trial_below_its_cap_is_not_ended_while_others_run(cap: float, others_
 # Preempted trials
 
 
-class Preempts(LocalBackend):
+class Preempts(TrainerBackend):
     """Reports trials as preempted once they have made some steps, as often as it is told."""
 
     def __init__(self, times: int, steps: int = 1) -> None:
@@ -321,7 +321,7 @@ def test_a_trial_that_never_gets_further_ends_after_five_attempts(tmp_path: Path
     assert trial.lost_seconds >= 0.5, "what all of them have cost is spent"
 
 
-class Broken(LocalBackend):
+class Broken(TrainerBackend):
     """Places that are lost before a trial says anything, but for the starts that `works` names."""
 
     def __init__(self, *works: int) -> None:
@@ -383,7 +383,7 @@ def test_a_cluster_that_dies_with_all_its_trials_is_no_row_of_preemptions() -> N
     assert not row.too_many, "a person has ended these"
 
 
-class Doubled(LocalBackend):
+class Doubled(TrainerBackend):
     """A double that has `slots` places, as a cluster may have."""
 
     slots = 0
@@ -540,7 +540,7 @@ def test_the_trainer_goes_on_from_the_checkpoint_of_an_earlier_trial(tmp_path: P
                     return event
         raise AssertionError("the trial never ended")
 
-    backend = LocalBackend()
+    backend = TrainerBackend()
     try:
         first = finished(0, 1280, None)
         paths = {artifact.kind: Path(artifact.path) for artifact in first.artifacts}
@@ -663,7 +663,7 @@ def test_a_sweep_continues_trials_from_what_they_left(tmp_path: Path) -> None:
 def test_the_cap_on_one_trial_is_one_on_its_whole_run(tmp_path: Path) -> None:
     """Two tenths of a second lie behind each trial, and the third has a fifth of a second left."""
 
-    class Jobs(LocalBackend):
+    class Jobs(TrainerBackend):
         limits: ClassVar[list[float | None]] = []
 
         def start(self, job: Job) -> None:
@@ -684,7 +684,7 @@ def test_the_cap_on_one_trial_is_one_on_its_whole_run(tmp_path: Path) -> None:
 
 
 def test_the_steps_of_the_trial_that_it_continues_lie_behind_a_trial(tmp_path: Path) -> None:
-    class Jobs(LocalBackend):
+    class Jobs(TrainerBackend):
         behind: ClassVar[list[int]] = []
 
         def start(self, job: Job) -> None:
