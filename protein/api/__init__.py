@@ -1,1 +1,1 @@
-"""What a Python program uses: ask and tell, a sweep over a function, stores by name, the recommended config."""
+"""What commands, pages and Python programs all do: start a sweep, ask and tell, answer about a stored one, keep it."""

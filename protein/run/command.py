@@ -27,11 +27,11 @@ from protein.direction import stored_score
 from protein.ports import Job
 from protein.run import command_settings, reports
 from protein.run.command_settings import CHECKPOINTS, PARAMS_FILE, CommandSettings
+from protein.run.fork_server import CANNOT_START, BoundedLog
 from protein.run.job import prepare_folder, write_file
 from protein.run.machine import GpuMemory, used_gpu_bytes
 from protein.run.process import FREE, ProcessBackend, Record, shared_server, shortage
 from protein.run.reports import Said
-from protein.run.server import CANNOT_START, BoundedLog
 from protein.run.speed import Event, in_reference, limits_here
 from protein.trainer.events import killed_by
 from protein.types import (

@@ -7,11 +7,12 @@ function, or what the function reports. A trial can be ended in order only while
 it starts into one queue and gets their events from another.
 
 **Side by side** (`FunctionProcesses`), the processes are forks of the program, so that the function may be a closure
-over anything that the program holds. They are forked from a server (`protein.run.server`), which is itself forked in
-the thread that calls `serve`. What a function changes in its process is not seen by other trials. Threads of OpenMP do
-not survive a fork, so torch computes with one thread there. Where a process cannot be forked safely (macOS), or CUDA is
-in use already, processes begin anew instead (`start_method="spawn"`). Then the function must be found by its name in a
-module. The sweep gets the events of a trial through a pipe. What the function prints goes where the program prints.
+over anything that the program holds. They are forked from a server (`protein.run.fork_server`), which is itself forked
+in the thread that calls `serve`. What a function changes in its process is not seen by other trials. Threads of OpenMP
+do not survive a fork, so torch computes with one thread there. Where a process cannot be forked safely (macOS), or
+CUDA is in use already, processes begin anew instead (`start_method="spawn"`). Then the function must be found by its
+name in a module. The sweep gets the events of a trial through a pipe. What the function prints goes where the program
+prints.
 """
 
 import collections
@@ -38,7 +39,7 @@ from typing import Any, Literal
 from protein.direction import stored_score
 from protein.errors import UsageError
 from protein.ports import Finished, Job, TrialProgress
-from protein.run import server
+from protein.run import fork_server
 from protein.run.job import prepare_folder, refuse_link, write_file
 from protein.run.process import FREE, ProcessBackend, Record, ToldCost, TrialServer, joined, launch_python, shortage
 from protein.run.reports import MAX_STEPS
@@ -428,7 +429,7 @@ class FunctionProcesses(ProcessBackend):
 
     def start(self, job: Job) -> None:
         refuse_link(job.directory)
-        work: server.Work = _Forked(id(self), job)
+        work: fork_server.Work = _Forked(id(self), job)
         if self._method == "spawn":
             preparation = spawn.get_preparation_data("trial")
             preparation.pop("authkey", None)  # it is secret, and must not be pickled
@@ -498,7 +499,7 @@ def _fork_server(theirs: socket.socket, ours: socket.socket) -> int:
         with contextlib.suppress(AttributeError, OSError, ValueError):  # it is closed, or its reader is gone
             stream.flush()
     # An interrupt in the fork, before it ignores them, would run on in a copy of the user's program.
-    signal.pthread_sigmask(signal.SIG_BLOCK, server.IGNORED)
+    signal.pthread_sigmask(signal.SIG_BLOCK, fork_server.IGNORED)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # that there are threads: those of the sweep wait
@@ -507,18 +508,18 @@ def _fork_server(theirs: socket.socket, ours: socket.socket) -> int:
             _serve_in_fork(theirs, ours, sweep)
         return pid
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, server.IGNORED)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, fork_server.IGNORED)
 
 
 def _serve_in_fork(theirs: socket.socket, ours: socket.socket, sweep: int) -> None:
     try:
-        server.ignore_signals()
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, server.IGNORED)
+        fork_server.ignore_signals()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, fork_server.IGNORED)
         ours.close()
         os.setsid()
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
-        server.serve(theirs, sweep)
+        fork_server.serve(theirs, sweep)
     finally:
         os._exit(1)
 
@@ -581,7 +582,7 @@ def _sender(output: int) -> Callable[[TrialProgress | Ended | None], None]:
 
     def add(event: TrialProgress | Ended | None) -> None:
         data = pickle.dumps((time.monotonic(), event))
-        data = server.NUMBER.pack(len(data)) + data
+        data = fork_server.NUMBER.pack(len(data)) + data
         with turn:
             while data:
                 data = data[os.write(output, data) :]
@@ -615,9 +616,9 @@ class FunctionRecord(Record):
 
     def take(self, data: bytes, pipe: str) -> None:
         self._buffer += data
-        head = server.NUMBER.size
+        head = fork_server.NUMBER.size
         while len(self._buffer) >= head:
-            size = server.NUMBER.unpack(self._buffer[:head])[0]
+            size = fork_server.NUMBER.unpack(self._buffer[:head])[0]
             if len(self._buffer) < head + size:
                 break
             told_at, event = pickle.loads(self._buffer[head : head + size])

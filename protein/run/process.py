@@ -11,7 +11,7 @@ not look counts towards its cost alone.
 
 Our trainer (`protein.run.trainer`), a function (`protein.run.function`) and a command (`protein.run.command`) differ in
 what is started, and in the `Record` that reads what it says. The processes are forked from a server
-(`protein.run.server`), which is started when it is needed, and again when it has died.
+(`protein.run.fork_server`), which is started when it is needed, and again when it has died.
 """
 
 import atexit
@@ -37,7 +37,7 @@ import psutil
 
 import protein
 from protein.ports import Finished, Job, TrialProgress
-from protein.run import server
+from protein.run import fork_server
 from protein.run.job import max_trial_seconds
 from protein.run.machine import GpuMemory, Meter, environment_of, family, over_limit, used_gpu_bytes
 from protein.run.speed import Event
@@ -189,10 +189,10 @@ class TrialProcess:
             selector.register(self.status, selectors.EVENT_READ)
             while not selector.select(WAKE_SECONDS):
                 self.wake_server()
-        data = os.read(self.status, server.ANSWER.size)
+        data = os.read(self.status, fork_server.ANSWER.size)
         if not data:
             raise EOFError
-        pid, began = server.ANSWER.unpack(data)
+        pid, began = fork_server.ANSWER.unpack(data)
         if pid < 0:
             raise OSError(-pid, os.strerror(-pid))
         return pid, began
@@ -217,19 +217,19 @@ class TrialProcess:
         """Reads what the server tells."""
         while not self.ended:
             try:
-                data = os.read(self.status, server.NEWS.size)
+                data = os.read(self.status, fork_server.NEWS.size)
             except BlockingIOError:
                 return
-            if len(data) < server.NEWS.size:
+            if len(data) < fork_server.NEWS.size:
                 self.is_lost = True
                 self.send(signal.SIGKILL)  # the trial's children, which the kernel has not killed with it
                 return
-            what, code, moment, cpu_seconds, from_outside = server.NEWS.unpack(data)
-            if self._is_stopped and what != server.STOPPED:
+            what, code, moment, cpu_seconds, from_outside = fork_server.NEWS.unpack(data)
+            if self._is_stopped and what != fork_server.STOPPED:
                 self._pauses[-1] = self._pauses[-1][0], moment
-            elif what == server.STOPPED and not self._is_stopped:
+            elif what == fork_server.STOPPED and not self._is_stopped:
                 self._pauses.append((moment, math.inf))
-            if what == server.ENDED:
+            if what == fork_server.ENDED:
                 self.exit_code, self._ended_at, self.from_outside = code, moment, from_outside
                 self._cpu_seconds = cpu_seconds
 
@@ -405,7 +405,7 @@ class ProcessBackend:
     def start_process(
         self,
         record: Record,
-        work: server.Work | list[str],
+        work: fork_server.Work | list[str],
         *,
         environment: dict[str, str] | None = None,
         directory: str | None = None,
@@ -425,7 +425,7 @@ class ProcessBackend:
         """
         job = record.job
         environment = dict(os.environ) if environment is None else environment
-        start = server.Start(
+        start = fork_server.Start(
             work=work if isinstance(work, list) else pickle.dumps(work),
             environment={**environment, **environment_of(job.resources, environment)},
             directory=directory or str(Path.cwd()),
@@ -521,7 +521,7 @@ class TrialServer:
         self._pid = 0
         self._owner = 0  # the process that has started it
 
-    def start(self, start: server.Start, record: Record) -> TrialProcess:
+    def start(self, start: fork_server.Start, record: Record) -> TrialProcess:
         """Starts a trial; waits until the server has imported what it preloads.
 
         Args:
@@ -539,7 +539,7 @@ class TrialServer:
                 try:
                     try:
                         with contextlib.suppress(OSError):  # it has died: there is no answer
-                            server.send(control, start, theirs)
+                            fork_server.send(control, start, theirs)
                     finally:
                         for end in theirs:
                             os.close(end)
@@ -624,10 +624,10 @@ def launch_python(preload: tuple[str, ...] = ()) -> Launch:
     def launch(control: socket.socket, _: socket.socket) -> int:
         number, source = control.fileno(), str(Path(protein.__file__).parent.parent)
         code = (
-            f"import sys; sys.path.append({source!r}); from protein.run import server;"
-            f" server.main({number}, {preload!r}, {os.getpid()})"
+            f"import sys; sys.path.append({source!r}); from protein.run import fork_server;"
+            f" fork_server.main({number}, {preload!r}, {os.getpid()})"
         )
-        words = ["-P", "-c", code] if preload else ["-I", "-S", server.__file__, str(number), str(os.getpid())]
+        words = ["-P", "-c", code] if preload else ["-I", "-S", fork_server.__file__, str(number), str(os.getpid())]
         process = subprocess.Popen(
             [sys.executable, *words],
             stdin=subprocess.DEVNULL,

@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 
 from protein.ports import Job
-from protein.run import reports, server
+from protein.run import fork_server, reports
+from protein.run.fork_server import MAX_LOG_BYTES
 from protein.run.job import prepare_folder, write_file
 from protein.run.machine import GpuMemory, used_gpu_bytes
 from protein.run.process import SILENCE_SECONDS, ProcessBackend, Record, shared_server
-from protein.run.server import MAX_LOG_BYTES
 from protein.run.speed import limits_here
 from protein.trainer.events import killed_by, parse_line
 from protein.trainer.language.config import SAMPLE_FILE
@@ -70,7 +70,7 @@ class TrainerBackend(ProcessBackend):
             silence_seconds: a trial that prints nothing for so long is killed.
             gpu_memory: see `ProcessBackend`.
         """
-        modules = (server.__name__, "multiprocessing.popen_fork", *preload)
+        modules = (fork_server.__name__, "multiprocessing.popen_fork", *preload)
         super().__init__(shared_server(modules), silence_seconds=silence_seconds, gpu_memory=gpu_memory)
         self._entry = entry
 
@@ -90,7 +90,7 @@ class TrainerBackend(ProcessBackend):
             arguments += ["--nproc", str(len(job.resources.gpus))]
         if job.speed not in (None, 1.0):
             arguments += ["--speed", repr(job.speed)]
-        self.start_process(TrainerRecord(job), server.EntryPoint(self._entry, arguments), log=log_file)
+        self.start_process(TrainerRecord(job), fork_server.EntryPoint(self._entry, arguments), log=log_file)
 
 
 class TrainerRecord(Record):

@@ -1,1 +1,1 @@
-"""Running a sweep: the loop, its trials in the store, what one trial is run with, and where it runs (`backends/`)."""
+"""Running a sweep: the loop, its trials in the store, what begins and ends them, and how all of it is resumed."""

@@ -175,7 +175,7 @@ class Disturbed:
         """Returns the id of the process that trials are forked from."""
         with contextlib.suppress(psutil.Error):
             for child in psutil.Process(self.process.pid).children():
-                if "import server" in " ".join(child.cmdline()):
+                if "import fork_server" in " ".join(child.cmdline()):
                     return int(child.pid)
         return None
 

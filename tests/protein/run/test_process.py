@@ -19,9 +19,9 @@ import pytest
 from patience import PATIENCE_SECONDS, left_behind, wait_until
 
 from protein.ports import Finished, Job, TrialProgress
-from protein.run import process, server
+from protein.run import fork_server, process
+from protein.run.fork_server import BoundedLog
 from protein.run.process import joined
-from protein.run.server import BoundedLog
 from protein.run.trainer import PRELOAD, TrainerBackend
 from protein.types import Measurement, Outcome, Resources, Trial, TrialEnd
 
@@ -210,7 +210,7 @@ def test_what_a_trial_prints_to_stderr_is_bounded_with_its_first_and_last_words(
     local.start(job(tmp_path, behaviour="noise"))
     assert wait(local)[0].outcome.end is TrialEnd.COMPLETE
     log = (tmp_path / "0" / "trial.log").read_bytes()
-    assert len(log) <= server.MAX_LOG_BYTES
+    assert len(log) <= fork_server.MAX_LOG_BYTES
     assert log.startswith(b"0....") and log.endswith(b"...\n")
     assert b"\n39." in log and b"\n20." not in log
     assert log.count(b"bytes of the log are left out here") == 1

@@ -160,7 +160,9 @@ def test_a_killed_trial_ends_alone(tmp_path: Path, victim: str) -> None:
         def update(self, status: SweepStatus) -> None:
             trial = status.trials[-1]
             if trial.number == 0 and trial.curve and not killed:
-                servers = [each for each in psutil.Process().children() if "server.main" in " ".join(each.cmdline())]
+                servers = [
+                    each for each in psutil.Process().children() if "fork_server.main" in " ".join(each.cmdline())
+                ]
                 [server] = [each for each in servers if each.children()]  # others are those of earlier tests
                 killed.extend([server] if victim == "server of trials" else server.children())
                 for process in killed:
