@@ -99,7 +99,7 @@ class Kept:
 
 
 class Answers:
-    """The answers about one sweep, each computed when it is first asked for.
+    """The answers about one sweep, each computed when it is asked for, unless it was kept.
 
     Attributes:
         were_kept: whether answers were found in a file that still hold.

@@ -20,6 +20,7 @@ Unless `quiet`, it prints: at the start one line with the limits, then lines for
 at most, and at the end why it ended, what was found, and the command that shows the recommended config.
 """
 
+import contextlib
 import dataclasses
 import inspect
 import os
@@ -38,7 +39,7 @@ from protein.api.recommended import best_cut_short, cut_short_note
 from protein.direction import shown_trial
 from protein.engine import pareto
 from protein.engine.warm_start import described_sources
-from protein.errors import TrialFailed, UsageError
+from protein.errors import StoreError, TrialFailed, UsageError
 from protein.ports import SweepStatus
 from protein.run.function import FunctionBackend, FunctionProcesses, Train
 from protein.run.machine import slots_of_machine
@@ -234,6 +235,8 @@ class Sweep:
             status = run_plan(plan, lines, stop, backend)
             if status.trouble:
                 raise TrialFailed(status.ended)
+            with contextlib.suppress(StoreError), stores.opened(plan.url) as store:  # whole curves, and notes of others
+                status = dataclasses.replace(status, trials=store.trials(status.sweep.id))
             return result_of(status, plan.url)  # here, so that one more Ctrl-C does not cost the results
 
         result = _beside(work, backend, stop)

@@ -92,7 +92,8 @@ class Transport(Protocol):
     def receive(self, timeout_seconds: float) -> list[News]:
         """Returns what is new, after waiting for it at most so long.
 
-        The first news of a slot is `Ready`, and its last one `Lost`, where it does not outlive the sweep.
+        The first news of a slot is `Ready`, and its last one `Lost`, where it does not outlive the sweep. One that
+        never got ready has `Lost` alone.
         """
         ...
 

@@ -276,7 +276,7 @@ class _Server:
         os.set_blocking(status, False)
         errors, childs_errors, log = _open_log(start)
         trial = _Trial(status, errors, log, None if isinstance(start.work, bytes) else pipes[0])
-        # The server ignores these signals. Blocked while it forks, they wait until the trial's process listens to them.
+        # The server does not act on these signals. Blocked while it forks, they wait until the trial's process does.
         signal.pthread_sigmask(signal.SIG_BLOCK, IGNORED)
         try:
             pid = self._fork(trial, start, pipes, childs_errors)
@@ -384,6 +384,7 @@ class _Server:
                 pid, status, used = found
                 moment = time.monotonic()
                 if pid not in self._trials:
+                    _stuck.discard(pid)
                     continue
                 if os.WIFSTOPPED(status) or os.WIFCONTINUED(status):
                     self._trials[pid].tell(STOPPED if os.WIFSTOPPED(status) else CONTINUED, moment)
@@ -483,15 +484,22 @@ def _is_child(pid: int) -> bool:
         return False
 
 
+_stuck: set[int] = set()  # children that hang in the kernel, as on a file system that is away: they are left behind
+
+
 def _kill_children(keep: set[int]) -> None:
     """Kills all children but those to `keep`, and theirs, which become this process's own as their parents die."""
     until = time.monotonic() + ORPHANS_SECONDS
-    while (found := set(_children()) - keep) and time.monotonic() < until:
+    while found := set(_children()) - keep - _stuck:
+        if time.monotonic() >= until:
+            _stuck.update(found)
+            return
         for pid in found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)
+                os.waitpid(pid, os.WNOHANG)
+        time.sleep(0.002)
 
 
 def _children() -> list[int]:

@@ -637,11 +637,11 @@ class FunctionRecord(Record):
         self._backend.costs_are_reported |= self._reports_costs
         paused = self._paused_seconds(told_at)
         for point in event.measurements:
-            seconds = point.elapsed_seconds - paused
+            seconds = max(point.elapsed_seconds - paused, 0.0)  # it may be stopped between its clock and its report
             self._last_seconds, self._told_at = seconds, told_at
             self.add(dataclasses.replace(point, elapsed_seconds=seconds) if paused else point)
         if event.cost_seconds is not None and not event.measurements:  # of a point that its curve leaves out
-            self._last_seconds = self.told_seconds = event.cost_seconds - paused
+            self._last_seconds = self.told_seconds = max(event.cost_seconds - paused, 0.0)
             self._told_at = told_at
 
     def _paused_seconds(self, until: float) -> float:
@@ -662,6 +662,7 @@ class FunctionRecord(Record):
         """Returns the seconds since the function was called; None where it, or an earlier one, reports its own."""
         if self._backend.costs_are_reported or self._began is None:
             return None
+        now = min(now, self.process.ended_at)
         return now - self._began - self._paused_seconds(now)
 
     def outcome(self) -> Outcome:

@@ -180,9 +180,13 @@ class TrialProcess:
         self._closed: dict[int, float] = {}  # when its pipes were closed
         self._pauses: list[tuple[float, float]] = []  # in which it was stopped; the last one may go on
         self._unwatched_seconds = 0.0  # in which the sweep did not look and it was not stopped
-        self.usage = Meter(self.pid, self.began if record.trains_from_the_start else None)
-        record.process = self
-        self.read_files()  # before it writes: a run that goes on finds what it had reported before
+        try:
+            self.usage = Meter(self.pid, self.began if record.trains_from_the_start else None)
+            record.process = self
+            self.read_files()  # before it writes: a run that goes on finds what it had reported before
+        except BaseException:  # it runs by now, and nobody would watch it
+            self.send(signal.SIGKILL)
+            raise
 
     def _answer(self) -> tuple[int, float]:
         with selectors.DefaultSelector() as selector:
@@ -429,7 +433,8 @@ class ProcessBackend:
             work=work if isinstance(work, list) else pickle.dumps(work),
             environment={**environment, **environment_of(job.resources, environment)},
             directory=directory or str(Path.cwd()),
-            path=[str(Path.cwd()) if entry == "" else entry for entry in sys.path],
+            # As plain texts, which alone `marshal` takes. Python itself passes over entries that are none.
+            path=[str(entry) if entry else str(Path.cwd()) for entry in sys.path if isinstance(entry, str)],
             cores=list(job.resources.cores),
             log=None if log is None else str(log.absolute()),
         )
@@ -483,6 +488,7 @@ class ProcessBackend:
         until = time.monotonic() + GRACE_SECONDS
         for trial in list(self._running.values()):
             trial.wait(until - time.monotonic())
+            trial.record.close()
             self._forget(trial)
         self._selector.close()
 

@@ -147,6 +147,7 @@ class RayTransport:
             number, news = message
             slot = self._slots.setdefault(number, _ActorSlot(number=number))
             if isinstance(news, Lost):
+                self._wanted = -1  # the driver may want one slot less by now, so it is told anew
                 del self._slots[number]
             return [(slot, news)]
         return []

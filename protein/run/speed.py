@@ -176,7 +176,7 @@ def calibrate(store: Store, here: Mapping[str, Any], *, log: Callable[[str], Non
 
     Args:
         store: where it is kept.
-        here: `facts` of this machine.
+        here: `machine_facts` of this machine.
         log: called with lines for people.
 
     Raises:
@@ -191,7 +191,7 @@ def measure_speed(here: Mapping[str, Any], *, log: Callable[[str], None]) -> Mac
     """Calibrates this machine, in a process of its own, and returns it. Nothing is stored.
 
     Args:
-        here: `facts` of this machine; the calibration uses its threads and its device.
+        here: `machine_facts` of this machine; the calibration uses its threads and its device.
         log: called with lines for people.
 
     Raises:

@@ -5,12 +5,14 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from protein.ports import Finished, Job, TrialProgress
 from protein.run.fleet import Fleet, Lost, News, RemoteSlot
+from protein.run.ray import RayTransport, Wanted
 from protein.run.slot import Calibrating, Close, Facts, Leaving, Ready, SlotSettings, Stop, version
 from protein.run.trainer import TrainerBackend
 from protein.types import Machine, Measurement, Outcome, Trial, TrialEnd
@@ -179,3 +181,17 @@ def test_a_job_is_told_how_fast_its_machine_is_and_a_new_machine_is_told_once(
     assert notes == ["node n is 2.00 times as fast as the reference machine, in whose seconds costs are"]
     assert found == [fast]
     assert wire.settings == settings.knowing(fast), "slots that are made later need not measure it again"
+
+
+def test_ray_is_told_anew_how_many_slots_are_wanted_after_one_was_lost() -> None:
+    """Its process wants one slot less then, and would never replace it."""
+    sent: list[Any] = []
+    transport = RayTransport.__new__(RayTransport)
+    transport._driver = SimpleNamespace(closed=False, send=sent.append)  # type: ignore[assignment]
+    transport._slots, transport._wanted = {}, 0
+    transport.start_slots(4)
+    transport.start_slots(4)
+    assert sent == [Wanted(number=4)]
+    transport._read((7, Lost(why="its node is gone")))
+    transport.start_slots(4)
+    assert sent == [Wanted(number=4)] * 2

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import os
 import select
 import signal
@@ -10,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import language_runs
@@ -21,6 +23,7 @@ from patience import PATIENCE_SECONDS, left_behind, wait_until
 from protein.ports import Finished, Job, TrialProgress
 from protein.run import fork_server, process
 from protein.run.fork_server import BoundedLog
+from protein.run.function import FunctionRecord
 from protein.run.process import joined
 from protein.run.trainer import PRELOAD, TrainerBackend
 from protein.types import Measurement, Outcome, Resources, Trial, TrialEnd
@@ -380,3 +383,46 @@ def test_neighbouring_reports_of_a_trial_are_one() -> None:
     assert [one.trial.number for one in found] == [0, 1, 0, 0, 1]
     assert found[3] is end
     assert joined([]) == []
+
+
+def test_a_path_among_the_places_of_modules_does_not_keep_a_trial_from_starting(
+    local: TrainerBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python passes over what is no text there."""
+    monkeypatch.setattr(sys, "path", [*sys.path, tmp_path])
+    local.start(job(tmp_path))
+    assert wait(local)[0].outcome.end is TrialEnd.COMPLETE
+
+
+def test_a_child_that_hangs_in_the_kernel_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Signals are held back from it, as where it waits for a file system that is away."""
+    monkeypatch.setattr(fork_server, "ORPHANS_SECONDS", 0.05)
+    with subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"]) as child:
+        monkeypatch.setattr(fork_server, "_children", lambda: [child.pid])
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "kill", lambda pid, number: None)
+            fork_server._kill_children(set())
+        fork_server._kill_children(set())  # it is not waited for again
+        assert child.poll() is None
+        child.kill()
+    fork_server._stuck.discard(child.pid)
+
+
+def function_record(paused: float, ended_at: float) -> FunctionRecord:
+    """Of a function that was called at 1 s on the clock, and was stopped for some seconds since."""
+    backend: Any = SimpleNamespace(costs_are_reported=False)
+    record = FunctionRecord(backend, job(Path()))
+    record._began = 1.0
+    record.process = SimpleNamespace(ended_at=ended_at, paused_seconds=lambda since, until: paused)  # type: ignore[assignment]
+    return record
+
+
+def test_a_function_that_is_stopped_between_its_clock_and_its_report_has_cost_nothing_less() -> None:
+    record = function_record(paused=5.0, ended_at=math.inf)
+    point = Measurement(steps=1, elapsed_seconds=0.5, score=1.0, metrics={})
+    record._take_progress(TrialProgress(trial=record.job.trial, cost_seconds=0.5, measurements=(point,)), 6.5)
+    assert record.last is not None and record.last.elapsed_seconds == 0.0
+
+
+def test_a_function_that_has_ended_costs_nothing_more_however_late_the_sweep_looks() -> None:
+    assert function_record(paused=0.0, ended_at=4.0).wall_cost(3600.0) == 3.0
