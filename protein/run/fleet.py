@@ -78,7 +78,7 @@ class Transport(Protocol):
         ...
 
     def start_slots(self, num_jobs: int) -> None:
-        """Makes slots for so many jobs, those that run included, as far as there is room. Called all the time.
+        """Makes slots for that number of jobs, running ones included, as far as there is room. It is called often.
 
         Raises:
             UsageError: no slot can be made any more.
