@@ -15,9 +15,8 @@ from typing import Protocol
 
 from protein.ports import Finished, Job, TrialProgress
 from protein.run import speed
-from protein.run.copies import Copies, mirror
 from protein.run.job import max_trial_seconds, prepare_folder
-from protein.run.slot import Close, Facts, Leaving, Ready, SlotSettings, Stop
+from protein.run.slot import Close, Copies, Facts, Leaving, Ready, SlotSettings, Stop, mirror
 from protein.types import PREEMPTED, Machine, Measurement, Outcome, Trial, TrialEnd
 
 OVERHEAD_SECONDS = 90.0  # start-up and evaluation of a trial, on top of its cap

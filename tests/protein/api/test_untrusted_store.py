@@ -23,7 +23,7 @@ from protein.api.keeping import SweepFolder
 from protein.cli import main
 from protein.errors import UsageError
 from protein.names import folder_name, is_name
-from protein.run.copies import Copies
+from protein.run.slot import Copies
 from protein.storage import open_store, open_whole_store
 from protein.sweep import resuming
 from protein.sweep.provenance import changes_since

@@ -13,8 +13,7 @@ from patience import PATIENCE_SECONDS
 
 from protein.errors import UsageError
 from protein.ports import Finished, Job
-from protein.run.copies import Copier, Copies, mirror
-from protein.run.slot import Slot, SlotSettings, facts, put_probe, remove_probe
+from protein.run.slot import Copier, Copies, Slot, SlotSettings, facts, mirror, put_probe, remove_probe
 from protein.run.trainer import TrainerBackend
 from protein.types import CONTINUABLE, Trial, TrialEnd
 
