@@ -5,8 +5,10 @@ It lives across trials and keeps that backend's warm processes. The controller (
 `protein.run.fleet`) reaches it through Ray or through files; this module knows neither. The messages between the two
 are here; beside them a slot is sent a `protein.ports.Job`, and sends the events of its trial.
 
-Where the folder of the sweep's artifacts is not shared, but copied through a URL (`protein.run.slot`), the trial
-works in a folder of its node. Paths are translated on the way in and out, so the controller sees only its own.
+Where the machines share no folder for the sweep's artifacts, files are copied through a URL (`Copies`). The trial then
+works in a folder of its node. Paths are translated on the way in and out, so the controller sees only its own. Files
+are copied while the trial runs, some seconds after they were written, so that another machine can go on from them when
+this one dies.
 """
 
 import contextlib
@@ -34,20 +36,19 @@ from protein.run.process import joined
 from protein.types import Artifact, Machine, Resources, Trial, TrialEnd
 from protein.urls import without_password
 
-# Copies the files of trials to and from a URL, where the machines of a sweep share no folder.
-#
-# Any file system that fsspec knows will do: `s3://bucket/runs`, `gs://...`, `sftp://...`. Under the URL there is one
-# folder a trial, as in the folder of artifacts. A trial's files are copied while it runs, some seconds after they were
-# written, so that another machine can go on from them when this one dies.
-
+BATCH_SECONDS = 0.1  # reports are collected for so long before they are sent; the end of a trial is sent at once
 COPY_SECONDS = 5.0  # how often a running trial's folder is looked through
+_SCRATCH = "protein-trials-"  # what the names of slots' own folders begin with; then comes the process id
 _PART = ".part"  # ends the name of a file that is being written
 _WHOLE = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oci"})  # a file there is seen when it is whole
 _Signature = tuple[int, int]  # of a file: when it was written, in ns, and its size in bytes
 
 
 class Copies:
-    """The folders of a sweep's trials under a URL."""
+    """The folders of a sweep's trials under a URL, one a trial, as in the folder of artifacts.
+
+    Any file system that fsspec knows will do: `s3://bucket/runs`, `gs://...`, `sftp://...`.
+    """
 
     def __init__(self, url: str) -> None:
         """Connects.
@@ -165,27 +166,6 @@ def mirror(copies: Copies, name: str, directory: Path) -> str:
     except Exception as error:  # of whichever package stands behind the URL
         return f"the files of trial {name} could not be fetched: {' '.join(str(error).split())[:300]}"
     return ""
-
-
-def _is_plain(directory: Path, folder: Path) -> bool:
-    """Whether a folder is in a directory, and no symbolic link leads to it from there."""
-    if not folder.is_relative_to(directory):
-        return False
-    return not any(place.is_symlink() for place in (folder, *folder.parents) if place.is_relative_to(directory))
-
-
-def _signatures(directory: Path) -> dict[Path, _Signature]:
-    found = {}
-    for path in sorted(directory.rglob("*")):
-        with contextlib.suppress(OSError):
-            if path.is_file() and not path.is_symlink():
-                facts = path.stat()
-                found[path] = (facts.st_mtime_ns, facts.st_size)
-    return found
-
-
-BATCH_SECONDS = 0.1  # reports are collected for so long before they are sent; the end of a trial is sent at once
-_SCRATCH = "protein-trials-"  # what the names of slots' own folders begin with; then comes the process id
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -443,3 +423,20 @@ def _use_paths_of_sweep(settings: SlotSettings) -> None:
     sys.path += [folder for folder in settings.search_path if folder not in sys.path and Path(folder).exists()]
     with contextlib.suppress(OSError):
         os.chdir(settings.working_directory)
+
+
+def _is_plain(directory: Path, folder: Path) -> bool:
+    """Whether a folder is in a directory, and no symbolic link leads to it from there."""
+    if not folder.is_relative_to(directory):
+        return False
+    return not any(place.is_symlink() for place in (folder, *folder.parents) if place.is_relative_to(directory))
+
+
+def _signatures(directory: Path) -> dict[Path, _Signature]:
+    found = {}
+    for path in sorted(directory.rglob("*")):
+        with contextlib.suppress(OSError):
+            if path.is_file() and not path.is_symlink():
+                facts = path.stat()
+                found[path] = (facts.st_mtime_ns, facts.st_size)
+    return found

@@ -1,6 +1,6 @@
 """Slots in jobs of Slurm. Each job is a worker that serves many trials, so trials do not queue one by one.
 
-A worker (`protein.run.worker`) and the sweep talk through files in the folder of artifacts (`protein.run.mailbox`),
+A worker and the sweep talk through files in the folder of artifacts (`protein.run.mailbox`),
 which all machines of the cluster share: no port has to be open, and a worker finds the sweep wherever it runs.
 
 A job lasts as long as its time limit. No trial is given to a worker whose allocation would end before the trial's cap,
@@ -183,7 +183,7 @@ class SlurmTransport:
         folder.mkdir()
         outbox = Outbox(folder / TO_WORKER)
         outbox.send(self.settings)
-        command = [sys.executable, "-P", "-m", "protein.run.worker", str(folder)]
+        command = [sys.executable, "-P", "-m", "protein.run.mailbox", str(folder)]
         try:
             number = submit(
                 f"--job-name=protein-{self._sweep}",

@@ -75,7 +75,7 @@ def test_a_job_that_slurm_is_about_to_end_gives_its_trial_back(start: Callable[.
     subprocess.run(["scancel", "--batch", "--signal=USR1", number], check=True)
     outcome = wait(backend)[0].outcome
     assert outcome.end is TrialEnd.INTERRUPTED
-    assert outcome.reason == "preempted: its Slurm job ends (Slurm sent SIGUSR1)"
+    assert outcome.reason == "preempted: its worker ends (it was sent SIGUSR1)"
     assert (outcome.cost_seconds, outcome.steps) == (0.25, 2), "what it has spent counts"
     wait_for_slots(backend)
     assert workers_of(backend)[-1].number != number, "another job took its place"
@@ -124,7 +124,7 @@ def test_a_job_that_cannot_start_a_trial_gets_no_other(start: Callable[..., Flee
     backend.start(job(tmp_path))
     outcome = wait(backend)[0].outcome
     assert outcome.end is TrialEnd.INTERRUPTED
-    assert outcome.reason.startswith("preempted: its Slurm job cannot start it: ")
+    assert outcome.reason.startswith("preempted: its worker cannot start it: ")
     assert backend.num_slots() == 0
     wait_for_slots(backend)
     assert workers_of(backend)[-1].number != first

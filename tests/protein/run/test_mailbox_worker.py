@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from protein.ports import Job
-from protein.run import worker as workers
+from protein.run import mailbox
 from protein.run.mailbox import FROM_WORKER, TO_WORKER, Inbox, Outbox
 from protein.run.slot import Alive, Close, Facts, Ready, SlotSettings
 from protein.run.trainer import TrainerBackend
@@ -38,13 +38,13 @@ class Slot:
 @pytest.fixture
 def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs in the folder `tmp_path / "0"`."""
-    monkeypatch.setattr(workers, "Slot", Slot)
-    monkeypatch.setattr(workers, "facts", lambda _: Facts(host="n", version="1", shares_artifacts=True))
-    monkeypatch.setattr(workers, "seconds_left", lambda: None)
+    monkeypatch.setattr(mailbox, "Slot", Slot)
+    monkeypatch.setattr(mailbox, "facts", lambda _: Facts(host="n", version="1", shares_artifacts=True))
+    monkeypatch.setattr(mailbox, "seconds_left", lambda: None)
     monkeypatch.setattr(signal, "signal", lambda *_: None)  # only the main thread may
     folder = tmp_path / "0"
     folder.mkdir()
-    return workers._Worker(folder)
+    return mailbox.Worker(folder)
 
 
 def settings(tmp_path: Path) -> SlotSettings:
@@ -59,7 +59,7 @@ def test_a_worker_that_is_told_to_end_before_it_began_ends(
     outbox.send(settings(tmp_path), Close())
     outbox.close()
     measured: list[Any] = []
-    monkeypatch.setattr(workers, "facts", measured.append)
+    monkeypatch.setattr(mailbox, "facts", measured.append)
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
     thread.join(5.0)
@@ -69,7 +69,7 @@ def test_a_worker_that_is_told_to_end_before_it_began_ends(
 def test_a_worker_that_starts_a_trial_for_long_says_that_it_lives(
     worker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "ALIVE_SECONDS", 0.05)
+    monkeypatch.setattr(mailbox, "ALIVE_SECONDS", 0.05)
     monkeypatch.setattr(Slot, "start_seconds", 2.0)
     trial = Trial(id=1, sweep_id=1, number=0, params={}, seed=0, owner="test")
     job = Job(trial=trial, config={}, directory=tmp_path, max_seconds=None, max_memory_bytes=None)
@@ -91,4 +91,4 @@ def test_a_worker_that_starts_a_trial_for_long_says_that_it_lives(
     [("0:09", 9.0), ("59:59", 3599.0), ("1:00:00", 3600.0), ("2-03:00:01", 183_601.0), ("UNLIMITED", None), ("", None)],
 )
 def test_the_rest_of_an_allocation_is_read_as_squeue_prints_it(text: str, seconds: float | None) -> None:
-    assert workers.parse_left(text) == seconds
+    assert mailbox.parse_left(text) == seconds
