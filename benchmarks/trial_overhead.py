@@ -26,8 +26,7 @@ import machine
 import nothing
 
 from protein.ports import Backend, Finished, Job
-from protein.run.command import CommandBackend
-from protein.run.command_settings import CommandSettings
+from protein.run.command import CommandBackend, CommandSettings
 from protein.run.trainer import TrainerBackend
 from protein.types import Direction, Trial, TrialState
 

@@ -17,8 +17,8 @@ from protein.config.settings import SweepConfig
 from protein.config.space_toml import SpaceFile
 from protein.errors import UsageError
 from protein.names import NAME_LENGTH, folder_name
-from protein.run import command_settings as commands
-from protein.run.command_settings import CommandSettings, ScoreFrom, Style
+from protein.run import command as commands
+from protein.run.command import CommandSettings, ScoreFrom, Style
 from protein.sweep import provenance
 from protein.types import Direction, SweepSpec, TrialRecord
 
@@ -122,7 +122,7 @@ def command_line(spec: SweepSpec, trial: TrialRecord) -> str:
     """
     settings = CommandSettings.from_config(spec.config)
     directory = f"{folder_name(spec.name)}-{trial.number}"
-    words = commands.words(settings, trial.params, seed=trial.seed, directory=directory)
+    words = commands.command_line(settings, trial.params, seed=trial.seed, directory=directory)
     given = [f"{name}={value}" for name, value in commands.variables(settings, trial.params).items()]
     kept = trial.artifact("config")
     if kept is not None and (settings.params == "json" or "params_file" in commands.parse(settings.text, "").names):

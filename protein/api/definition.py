@@ -19,7 +19,7 @@ from protein.config.settings import SweepConfig
 from protein.errors import ConfigError, StoreError, UsageError
 from protein.names import NAME_LENGTH, is_name
 from protein.ports import Store
-from protein.run.command_settings import SECTION
+from protein.run.command import SECTION
 from protein.run.job import runs_trainer
 from protein.space import Space
 from protein.space.parameters import Categorical, Parameter

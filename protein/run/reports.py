@@ -23,7 +23,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from protein.run.command_settings import CommandSettings
 from protein.types import Measurement, is_score
 
 MAX_STEPS = 2**53  # more is garbage, and would not fit the database
@@ -246,25 +245,6 @@ class FileReader(Protocol):
     def missing(self) -> str:
         """Says what was looked for and not found, for a trial without a score."""
         ...
-
-
-def readers(
-    settings: CommandSettings, directory: Path, *, begins: bool
-) -> tuple[PatternReader | None, FileReader | None]:
-    """Returns what reads the log, and what follows a file; at most one of both. JSON lines need none of them.
-
-    Args:
-        settings: of the command.
-        directory: the trial's folder.
-        begins: whether the trial begins anew: what files hold by now is then not its own. Else it goes on with them.
-    """
-    if settings.score_from == "regex":
-        return PatternReader(settings.score, settings.steps), None
-    if settings.score_from == "csv":
-        return None, CsvReader(settings.file, settings.score, settings.steps, directory, begins=begins)
-    if settings.score_from == "tensorboard":
-        return None, EventReader(settings.score, settings.file, directory, begins=begins)
-    return None, None
 
 
 class _Left(NamedTuple):

@@ -1,7 +1,7 @@
 """Slots in jobs of Slurm. Each job is a worker that serves many trials, so trials do not queue one by one.
 
-A worker and the sweep talk through files in the folder of artifacts (`protein.run.mailbox`),
-which all machines of the cluster share: no port has to be open, and a worker finds the sweep wherever it runs.
+A worker and the sweep talk through files in the folder of artifacts (`protein.run.mailbox`), which all machines of the
+cluster share: no port has to be open, and a worker finds the sweep wherever it runs.
 
 A job lasts as long as its time limit. No trial is given to a worker whose allocation would end before the trial's cap,
 as long as a fresh job has more time: the worker is released, and another job is submitted. Before a job ends, Slurm

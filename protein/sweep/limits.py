@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from protein.engine.budget import RunningCost, budget_left
 from protein.errors import UsageError
 from protein.ports import Finished, TrialProgress
-from protein.run.command_settings import SECTION
+from protein.run.command import SECTION
 from protein.run.job import CAP_FRACTION, runs_trainer, total_steps, trial_config
 from protein.types import MAX_COST_SECONDS, Budget, SweepRecord, TrialEnd, TrialRecord, TrialState
 from protein.units import format_at_least, format_duration

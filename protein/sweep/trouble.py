@@ -29,7 +29,7 @@ from protein.direction import shown_score
 from protein.engine import pareto
 from protein.errors import ProteinError, UsageError
 from protein.ports import Finished, Listener, SweepStatus
-from protein.run.command_settings import SECTION
+from protein.run.command import SECTION
 from protein.types import PREEMPTED, Outcome, ParamValue, SweepSpec, TrialEnd, TrialRecord, TrialState
 
 MAX_FAILURES_IN_A_ROW = 10

@@ -10,7 +10,7 @@ from typing import Any
 from patience import PATIENCE_SECONDS
 
 from protein.ports import Backend, Finished, Job, TrialProgress
-from protein.run.command_settings import CommandSettings
+from protein.run.command import CommandSettings
 from protein.run.function import Report
 from protein.types import Trial
 

@@ -11,8 +11,7 @@ import pytest
 from patience import PATIENCE_SECONDS
 
 from protein.ports import Finished, Job, TrialProgress
-from protein.run.command import CommandBackend
-from protein.run.command_settings import CommandSettings
+from protein.run.command import CommandBackend, CommandSettings
 from protein.types import Direction, Outcome, Trial
 
 PYTHON = shlex.quote(sys.executable)

@@ -22,8 +22,7 @@ from ray_clusters import RayCluster
 
 from protein.errors import UsageError
 from protein.ports import Finished, Job, TrialProgress
-from protein.run.command import CommandBackend
-from protein.run.command_settings import CommandSettings
+from protein.run.command import CommandBackend, CommandSettings
 from protein.run.fleet import Fleet
 from protein.run.ray import Needs, RayTransport
 from protein.types import Direction, Trial, TrialEnd
