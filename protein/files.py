@@ -95,6 +95,31 @@ def nearest(path: Path) -> Path:
     return next(place for place in (path, *path.parents) if place.exists())
 
 
+def prepare_folder(directory: Path) -> None:
+    """Makes a folder of ours, where there is none yet.
+
+    Raises:
+        OSError: it cannot be made, or it is a symbolic link. Folders above it may be.
+    """
+    refuse_link(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+
+
+def refuse_link(directory: Path) -> None:
+    """Raises `OSError` where a folder is a symbolic link, which may lead anywhere."""
+    if directory.is_symlink():
+        raise OSError(errno.ELOOP, f"it is a symbolic link to {directory.readlink()}, which nothing is written through")
+
+
+def write_file(path: Path, text: str) -> None:
+    """Writes a file anew. A symbolic link of this name is replaced, and not what it leads to."""
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+    with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(text)
+
+
 def _is_special(path: Path) -> bool:
     """Whether a path leads to a device, a pipe or the like. Raises `IsADirectoryError` where it is a folder."""
     if path.is_dir():

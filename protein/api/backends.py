@@ -19,12 +19,11 @@ from protein.ports import Backend
 from protein.run import slurm
 from protein.run.command import SILENCE_SECONDS, CommandBackend
 from protein.run.fleet import Fleet, Transport
-from protein.run.job import runs_trainer
 from protein.run.machine import Slots
 from protein.run.ray import Needs, RayTransport
 from protein.run.slot import Calibrating, Copies, SlotSettings, mirror, put_probe, remove_probe
 from protein.run.trainer import TrainerBackend
-from protein.types import Machine, Resources, SweepSpec
+from protein.types import Machine, Resources, SweepSpec, runs_trainer
 from protein.urls import without_password
 
 KINDS = ("local", "ray", "slurm")

@@ -20,7 +20,6 @@ from protein.errors import ConfigError, StoreError, UsageError
 from protein.names import NAME_LENGTH, is_name
 from protein.ports import Store
 from protein.run.command import SECTION
-from protein.run.job import runs_trainer
 from protein.space import Space
 from protein.space.parameters import Categorical, Parameter
 from protein.sweep import provenance
@@ -30,7 +29,7 @@ from protein.trainer.errors import ConfigError as RunConfigError
 from protein.trainer.kinds import LANGUAGE
 from protein.trainer.language.config import BUILT_IN
 from protein.trainer.settings import is_retired
-from protein.types import IMPORTED, Direction, Params, SweepRecord, SweepSpec
+from protein.types import IMPORTED, Direction, Params, SweepRecord, SweepSpec, runs_trainer
 
 PATHS = ("data.path", "eval.hellaswag", "model.init_from")  # settings that may name a file or folder
 MAX_DIFFERENCES = 3  # that a message names

@@ -26,9 +26,8 @@ from protein.api.definition import check_name
 from protein.engine import pareto
 from protein.engine.sample import sampled
 from protein.errors import UsageError
-from protein.run.job import runs_trainer
 from protein.sweep import resuming
-from protein.types import CONTINUABLE, Artifact, SweepRecord, TrialRecord
+from protein.types import CONTINUABLE, Artifact, SweepRecord, TrialRecord, runs_trainer
 
 if TYPE_CHECKING:
     from protein.storage.whole import WholeStore

@@ -28,7 +28,6 @@ from protein.errors import StoreMissing, UsageError
 from protein.ports import Backend, Designer, Listener, Store, SweepStatus
 from protein.run.command import SILENCE_SECONDS, CommandBackend
 from protein.run.fleet import Fleet
-from protein.run.job import runs_trainer
 from protein.run.machine import Slots
 from protein.run.speed import speed_of_this_machine
 from protein.run.trainer import TrainerBackend
@@ -39,7 +38,7 @@ from protein.sweep.methods import make_designer
 from protein.sweep.ownership import refuse_beside
 from protein.trainer.kinds import kind_of
 from protein.trainer.machine.cores import usable_cores
-from protein.types import Machine, Params, SweepRecord, SweepSpec
+from protein.types import Machine, Params, SweepRecord, SweepSpec, runs_trainer
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

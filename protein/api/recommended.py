@@ -27,13 +27,12 @@ from protein.engine import pareto, results
 from protein.engine.results import Contender
 from protein.engine.sample import Sample, sampled
 from protein.errors import SpaceError, UsageError
-from protein.run.job import runs_trainer
 from protein.space import Space
 from protein.sweep.provenance import changes_since
 from protein.trainer import kinds
 from protein.trainer.errors import ConfigError as RunConfigError
 from protein.trainer.kinds import LANGUAGE, kind_of_subject
-from protein.types import Direction, Params, SweepRecord, SweepSpec, TrialEnd, TrialRecord, TrialState
+from protein.types import Direction, Params, SweepRecord, SweepSpec, TrialEnd, TrialRecord, TrialState, runs_trainer
 from protein.units import format_duration, parse_duration
 from protein.view import commands, text
 

@@ -15,9 +15,8 @@ from protein.cli.parse import Command
 from protein.config.layers import flag, flatten
 from protein.config.write import to_toml
 from protein.errors import UsageError
-from protein.run.job import runs_trainer
 from protein.space import Categorical, Space
-from protein.types import SweepRecord, TrialRecord
+from protein.types import SweepRecord, TrialRecord, runs_trainer
 from protein.units import format_duration, parse_duration
 from protein.view import commands, tables, text
 from protein.view import laws as views

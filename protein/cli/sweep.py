@@ -35,13 +35,12 @@ from protein.engine import pareto
 from protein.engine.warm_start import described_sources
 from protein.errors import ConfigError, UsageError
 from protein.ports import Listener, SweepStatus
-from protein.run.job import runs_trainer
 from protein.run.machine import Slots, slots_of_machine
 from protein.space import Space
 from protein.sweep import resuming
 from protein.sweep.stop_conditions import StopWhen, parse_moment
 from protein.trackers.tracker import check_trackers
-from protein.types import SweepRecord, SweepSpec, TrialRecord
+from protein.types import SweepRecord, SweepSpec, TrialRecord, runs_trainer
 from protein.units import format_duration, parse_duration, parse_size
 from protein.view import commands, data, tables, text
 from protein.view.figures.front import front

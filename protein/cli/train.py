@@ -31,13 +31,13 @@ from protein.cli.signals import caught
 from protein.config.layers import flag, flatten
 from protein.config.resolve import find_env, load, require_subject
 from protein.errors import UsageError
-from protein.run.job import runs_trainer
 from protein.trainer.config import RunConfig
 from protein.trainer.errors import DiskError
 from protein.trainer.events import RunResult
 from protein.trainer.kinds import PPO, Config, kind_of, kind_of_config
 from protein.trainer.language.config import LanguageConfig
 from protein.trainer.launch import check_launch
+from protein.types import runs_trainer
 from protein.view import commands, tables, text
 from protein.view.text import MAX_TEXT, cleaned
 from protein.view.training import TrainingState, make_watcher

@@ -35,10 +35,10 @@ from typing import Any, Literal
 
 from protein.direction import stored_score
 from protein.errors import UsageError
+from protein.files import prepare_folder, write_file
 from protein.ports import Job
 from protein.run import reports
 from protein.run.fork_server import CANNOT_START, BoundedLog
-from protein.run.job import prepare_folder, write_file
 from protein.run.machine import GpuMemory, used_gpu_bytes
 from protein.run.process import FREE, ProcessBackend, Record, shared_server, shortage
 from protein.run.reports import Said
@@ -206,7 +206,7 @@ def working_directory(settings: CommandSettings, directory: str) -> str | None:
 class Template:
     """The words of a command line, and the names in its placeholders, each once, in order."""
 
-    command_line: tuple[str, ...]
+    words: tuple[str, ...]
     names: tuple[str, ...]
 
     def filled(self, values: Mapping[str, str]) -> list[str]:
@@ -230,13 +230,13 @@ def parse(text: str, what: str) -> Template:
         UsageError: it has no words, a quotation mark or brace that is not closed, or an empty placeholder.
     """
     try:
-        command_line = shlex.split(text)
+        words = shlex.split(text)
     except ValueError as error:
         raise UsageError(f"{what} {text!r:.200} cannot be split into words: {error}; close every quotation") from error
-    if not command_line:
+    if not words:
         raise UsageError(f"{what} is empty; give a command, as in {what} 'python train.py --lr {{lr}}'")
     names: list[str] = []
-    for word in command_line:
+    for word in words:
         for match in _PART.finditer(word):
             name, found = match.group(1), match.group(0)
             if found in "{}":
@@ -245,7 +245,7 @@ def parse(text: str, what: str) -> Template:
                 raise UsageError(f"{what}: an empty placeholder in {word!r:.100}; name a parameter, or write {{{{}}}}")
             if name is not None:
                 names.append(name)
-    return Template(tuple(command_line), tuple(dict.fromkeys(names)))
+    return Template(tuple(words), tuple(dict.fromkeys(names)))
 
 
 def check_names(template: Template, parameters: Sequence[str], what: str, *, also: Sequence[str] = ()) -> None:

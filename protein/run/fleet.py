@@ -13,11 +13,11 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
+from protein.files import prepare_folder
 from protein.ports import Finished, Job, TrialProgress
 from protein.run import speed
-from protein.run.job import max_trial_seconds, prepare_folder
 from protein.run.slot import Close, Copies, Facts, Leaving, Ready, SlotSettings, Stop, mirror
-from protein.types import PREEMPTED, Machine, Measurement, Outcome, Trial, TrialEnd
+from protein.types import PREEMPTED, Machine, Measurement, Outcome, Trial, TrialEnd, max_trial_seconds
 
 OVERHEAD_SECONDS = 90.0  # start-up and evaluation of a trial, on top of its cap
 NUM_FETCHING_THREADS = 4

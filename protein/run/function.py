@@ -38,9 +38,9 @@ from typing import Any, Literal
 
 from protein.direction import stored_score
 from protein.errors import UsageError
+from protein.files import prepare_folder, refuse_link, write_file
 from protein.ports import Finished, Job, TrialProgress
 from protein.run import fork_server
-from protein.run.job import prepare_folder, refuse_link, write_file
 from protein.run.process import FREE, ProcessBackend, Record, ToldCost, TrialServer, joined, launch_python, shortage
 from protein.run.reports import MAX_STEPS
 from protein.trainer.events import killed_by

@@ -38,10 +38,9 @@ import psutil
 import protein
 from protein.ports import Finished, Job, TrialProgress
 from protein.run import fork_server
-from protein.run.job import max_trial_seconds
 from protein.run.machine import GpuMemory, Meter, environment_of, family, over_limit, used_gpu_bytes
 from protein.run.speed import Event
-from protein.types import PREEMPTED, Artifact, Measurement, Outcome, Trial, TrialEnd
+from protein.types import PREEMPTED, Artifact, Measurement, Outcome, Trial, TrialEnd, max_trial_seconds
 
 GRACE_SECONDS = 10.0  # between SIGTERM and SIGKILL: time to write a checkpoint
 SILENCE_SECONDS = 600.0  # a process that prints nothing for so long hangs; compiling a large model may take minutes

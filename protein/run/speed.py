@@ -42,10 +42,9 @@ from typing import Any, TypeVar
 
 from protein.errors import TrialFailed
 from protein.ports import Finished, Job, Store, TrialProgress
-from protein.run.job import max_trial_seconds, runs_trainer
 from protein.run.machine import processor
 from protein.trainer.machine.cores import usable_cores
-from protein.types import CONTINUABLE_SECONDS, Machine, Measurement
+from protein.types import CONTINUABLE_SECONDS, Machine, Measurement, max_trial_seconds, runs_trainer
 
 CALIBRATION_SECONDS = 10.0
 NOTABLE_SPREAD = 0.1  # above it, something else used the machine during the calibration

@@ -9,10 +9,10 @@ import json
 import time
 from pathlib import Path
 
+from protein.files import prepare_folder, write_file
 from protein.ports import Job
 from protein.run import fork_server, reports
 from protein.run.fork_server import MAX_LOG_BYTES
-from protein.run.job import prepare_folder, write_file
 from protein.run.machine import GpuMemory, used_gpu_bytes
 from protein.run.process import SILENCE_SECONDS, ProcessBackend, Record, shared_server
 from protein.run.speed import limits_here

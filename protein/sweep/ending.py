@@ -16,9 +16,9 @@ from collections.abc import Sequence
 
 from protein.engine.history import amount_asked, steps_per_unit
 from protein.ports import Backend, Designer, Listener
-from protein.run.job import trial_seed
 from protein.space import Space
 from protein.sweep.launching import Launcher
+from protein.sweep.limits import trial_seed
 from protein.sweep.trials import SweepTrials
 from protein.types import CANCELLED, PREEMPTED, Measurement, Observation, Params, TrialEnd, TrialRecord, TrialState
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from protein.engine.pareto import MIN_COST_SECONDS
 from protein.errors import UsageError
+from protein.files import refuse_link
 from protein.ports import Backend, Finished, Job
-from protein.run.job import max_trial_seconds, refuse_link, runs_trainer, total_steps, trial_config
 from protein.run.machine import Slots
 from protein.sweep import provenance, resuming
-from protein.sweep.limits import OVERSHOOT, Limits
+from protein.sweep.limits import OVERSHOOT, Limits, total_steps, trial_config
 from protein.sweep.trials import SweepTrials
-from protein.types import Budget, Outcome, Resources, Suggestion, TrialEnd, TrialRecord
+from protein.types import Budget, Outcome, Resources, Suggestion, TrialEnd, TrialRecord, max_trial_seconds, runs_trainer
 
 OVERHEAD_SECONDS = 300.0  # start-up, compiling and evaluation, on top of a trial's cap, before it counts as hung
 OVERHEAD_FACTOR = 3.0  # the wall clock may show this many times the trainer's own seconds

@@ -3,23 +3,30 @@
 - `next_budget`: what is left of the budget, for a new trial or for one that goes on.
 - `require_a_complete_trial`: a budget or cap that is too small for a single complete trial is an error. It says what
   one would cost.
+- `trial_config`: what one trial is run with, its limits included.
 - `cost_problem`: 1e300 seconds would spend any budget, and no model could learn beside it.
 """
 
+import copy
 import dataclasses
 import math
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from protein.engine.budget import RunningCost, budget_left
 from protein.errors import UsageError
 from protein.ports import Finished, TrialProgress
 from protein.run.command import SECTION
-from protein.run.job import CAP_FRACTION, runs_trainer, total_steps, trial_config
-from protein.types import MAX_COST_SECONDS, Budget, SweepRecord, TrialEnd, TrialRecord, TrialState
+from protein.trainer.kinds import kind_of
+from protein.types import MAX_COST_SECONDS, Budget, Params, SweepRecord, TrialEnd, TrialRecord, TrialState, runs_trainer
 from protein.units import format_at_least, format_duration
 
 OVERSHOOT = 0.1  # of a limit; a trial ends with the step in which it reaches it
+CHECKPOINT_SECONDS = 10.0  # of training between a trial's checkpoints: so much is lost when the machine dies
+CAP_FRACTION = 0.25  # without a cap of its own, one trial may cost this much of the sweep's budget
 _ROUGH_SECONDS = 1.0  # a start of less is mostly set-up, and its pace may be a tenth of what comes
 _LARGER = 10.0  # times the budget: the next one to try where nothing tells what a trial needs
 _LEAST_SECONDS = 60.0  # of that
@@ -134,6 +141,49 @@ def require_a_complete_trial(
     else:
         told = f"{stopped} and needs about {format_at_least(needed)}; use {remedy} or more"
     raise UsageError(f"the {limit} is smaller than one trial: {told}")
+
+
+def trial_seed(sweep_seed: int, number: int) -> tuple[int, int]:
+    """Returns the seeds of the suggestion and of the training for one trial of a sweep, both in [0, 2^31)."""
+    suggest, train = np.random.SeedSequence([sweep_seed, number]).generate_state(2)
+    return int(suggest) >> 1, int(train) >> 1
+
+
+def trial_config(
+    config: Mapping[str, Any], params: Params, *, seed: int, threads: int, max_trial_seconds: float | None
+) -> dict[str, Any]:
+    """Returns a sweep's run config with one trial's dotted params, seed and limits put in.
+
+    A sweep over a function or a command has none (see `protein.api.function_sweep`, `protein.api.command_sweep`). Its
+    trials get these three as they are, and how the command is run and read.
+    """
+    if not runs_trainer(config):
+        own = {"params": dict(params), "seed": seed, "max_seconds": max_trial_seconds}
+        return own | {name: config[name] for name in ("command",) if name in config}
+    result: dict[str, Any] = copy.deepcopy(dict(config))
+    for name, value in params.items():
+        *sections, key = name.split(".")
+        section = result
+        for part in sections:
+            section = section[part]
+        section[key] = value
+    train = result["train"]
+    train["seed"] = seed
+    train["threads"] = train["threads"] or threads
+    if train.get("checkpoint_seconds"):  # 0: the user wants none
+        train["checkpoint_seconds"] = min(train["checkpoint_seconds"], CHECKPOINT_SECONDS)
+    if "schedule_end" in train:  # a trial is a function of its params and its seed, and of no machine's speed
+        train["schedule_end"] = "tokens"
+    if max_trial_seconds is not None:
+        train["max_seconds"] = min(train["max_seconds"] or max_trial_seconds, max_trial_seconds)
+    return result
+
+
+def total_steps(config: Mapping[str, Any]) -> int | None:
+    """Returns the steps after which a trial of this config is trained to its end; None: that is not known."""
+    section, key = kind_of(config).total_steps.split(".")
+    steps: int | None = config.get(section, {}).get(key)
+    return steps
 
 
 def cost_problem(event: TrialProgress | Finished) -> str | None:

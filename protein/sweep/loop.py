@@ -32,17 +32,18 @@ from pathlib import Path
 from protein.engine.budget import limit_reached, why_nothing
 from protein.errors import ProteinError, TrialLost
 from protein.ports import Backend, Designer, Finished, Listener, Store, SweepStatus, TrialProgress
-from protein.run.job import CAP_FRACTION, trial_seed
 from protein.run.machine import Slots
 from protein.space import Space
 from protein.sweep import trouble
 from protein.sweep.ending import Ending
 from protein.sweep.launching import Launcher
 from protein.sweep.limits import (
+    CAP_FRACTION,
     cost_problem,
     failed_by_cost,
     next_budget,
     require_a_complete_trial,
+    trial_seed,
     without_impossible_costs,
 )
 from protein.sweep.stop_conditions import Deadline, StopWhen

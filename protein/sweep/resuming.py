@@ -23,12 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from protein import files
-from protein.run.job import runs_trainer
 from protein.space import Space
 from protein.space.parameters import Categorical
 from protein.trainer.kinds import kind_of
 from protein.trainer.language.config import SAMPLE_FILE
-from protein.types import CONTINUABLE, CONTINUABLE_SECONDS, SweepSpec, TrialRecord
+from protein.types import CONTINUABLE, CONTINUABLE_SECONDS, SweepSpec, TrialRecord, runs_trainer
 
 TRAINERS_FILE = "checkpoint.safetensors"  # as in `protein.trainer.machine.checkpoint`, which loads torch
 STABLE_FILE = "stable.safetensors"

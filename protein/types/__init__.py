@@ -18,7 +18,16 @@ derived from it (`protein.columns`). Code between them (such as `protein.storage
 from protein.types.designer import MAX_BUSY_SHARE, Budget, Observation, Params, ParamValue, Suggestion, SuggestionKind
 from protein.types.ends import CANCELLED, PREEMPTED, TrialEnd, TrialState, check_end, end_of
 from protein.types.quantities import MAX_COST_SECONDS, MAX_SCORE, Z80, Direction, Estimate, Measurement, is_score
-from protein.types.sweeps import IMPORTED, Machine, Provenance, Request, SweepRecord, SweepSpec
+from protein.types.sweeps import (
+    IMPORTED,
+    Machine,
+    Provenance,
+    Request,
+    SweepRecord,
+    SweepSpec,
+    max_trial_seconds,
+    runs_trainer,
+)
 from protein.types.trials import (
     CONTINUABLE,
     CONTINUABLE_SECONDS,
@@ -79,4 +88,6 @@ __all__ = [
     "end_of",
     "fields_of",
     "is_score",
+    "max_trial_seconds",
+    "runs_trainer",
 ]

@@ -83,3 +83,14 @@ class Machine:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.calibration_seconds) and self.calibration_seconds > 0):
             raise ValueError(f"calibration_seconds must be finite and above 0, got {self.calibration_seconds}")
+
+
+def runs_trainer(config: Mapping[str, Any]) -> bool:
+    """Whether a sweep of this config runs our trainer, and not a function or a command of the user's."""
+    return "train" in config
+
+
+def max_trial_seconds(config: Mapping[str, Any]) -> float | None:
+    """Returns what a trial whose job has this config may cost; None: no limit."""
+    limit: float | None = config.get("train", config)["max_seconds"]
+    return limit or None

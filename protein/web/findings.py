@@ -22,9 +22,8 @@ from protein.api.recommended import Choice, Recommendation, base_layers, config_
 from protein.config.resolve import file_name
 from protein.engine.forecasts import ForecastQuality, Quantity, forecast_quality
 from protein.errors import ProteinError, SpaceError, UsageError
-from protein.run.job import runs_trainer
 from protein.space import Space
-from protein.types import Estimate, SweepRecord, TrialState
+from protein.types import Estimate, SweepRecord, TrialState, runs_trainer
 from protein.units import format_duration
 from protein.urls import hidden
 from protein.view import commands, data

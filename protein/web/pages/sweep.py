@@ -16,10 +16,9 @@ from protein.analysis.dominated import spending_of
 from protein.direction import shown_score
 from protein.engine.gp import Array
 from protein.errors import UsageError
-from protein.run.job import runs_trainer
 from protein.sweep import ownership
 from protein.sweep.ownership import alive
-from protein.types import SweepRecord, TrialEnd, TrialState
+from protein.types import SweepRecord, TrialEnd, TrialState, runs_trainer
 from protein.view import commands
 from protein.web import findings
 from protein.web.answers import Query, get

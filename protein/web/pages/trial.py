@@ -13,11 +13,10 @@ from protein.api.recommended import initial_params, score_range, shown_trials
 from protein.config.layers import flatten
 from protein.direction import shown_score
 from protein.errors import SpaceError, UsageError
-from protein.run.job import runs_trainer
 from protein.space import Space
 from protein.space.parameters import Categorical
 from protein.trainer.kinds import LANGUAGE, kind_of
-from protein.types import Params, SweepRecord, TrialRecord, TrialState
+from protein.types import Params, SweepRecord, TrialRecord, TrialState, runs_trainer
 from protein.view import commands, data, text
 from protein.web import artifacts, findings
 from protein.web.answers import NotFound, Query, get, post

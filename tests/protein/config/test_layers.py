@@ -13,8 +13,8 @@ from protein.config.resolve import CONFIG_DIRECTORY, file_name, find_env, load, 
 from protein.config.settings import SweepConfig
 from protein.config.write import to_toml
 from protein.errors import ConfigError, UsageError
-from protein.run.job import trial_config
 from protein.space.parameters import Categorical, Float, Integer
+from protein.sweep.limits import trial_config
 from protein.trainer.config import RunConfig
 from protein.trainer.config import load as trainers_load
 

@@ -21,7 +21,6 @@ from small_sweep import stored
 from protein.engine.budget import limit_reached
 from protein.engine.designer import RandomDesigner
 from protein.ports import Finished, Job, SweepStatus, TrialProgress
-from protein.run.job import max_trial_seconds
 from protein.run.trainer import TrainerBackend
 from protein.space import Categorical, Float, Integer, Space
 from protein.sweep import resuming
@@ -40,6 +39,7 @@ from protein.types import (
     TrialEnd,
     TrialRecord,
     TrialState,
+    max_trial_seconds,
 )
 
 

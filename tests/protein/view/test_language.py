@@ -19,9 +19,9 @@ from protein.api.recommended import score_range, shown_trials
 from protein.cli.train import language_end
 from protein.config.resolve import load, make_space
 from protein.errors import UsageError
-from protein.run.job import total_steps, trial_config
 from protein.storage import open_store
 from protein.sweep import resuming
+from protein.sweep.limits import total_steps, trial_config
 from protein.trainer.events import Measurement as MeasurementEvent
 from protein.trainer.events import Result, RunResult, Start
 from protein.trainer.kinds import LANGUAGE

@@ -1,6 +1,6 @@
-"""The job of a trial: its config, how often it saves, its seeds."""
+"""What one trial is run with: its config, how often it saves, its seeds."""
 
-from protein.run.job import trial_config, trial_seed
+from protein.sweep.limits import trial_config, trial_seed
 
 
 def test_trial_config_puts_params_and_limits_in_and_leaves_the_original_alone() -> None:
