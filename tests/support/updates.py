@@ -3,13 +3,11 @@
 from typing import Any
 
 import torch
-from torch import nn
 from training_parts import CPU, make_rollout, make_spec, scripted
 
 from protein.trainer.config import TrainConfig
 from protein.trainer.machine.stopwatch import Stopwatch
 from protein.trainer.model.policy import Policy
-from protein.trainer.optim.optimizer import Optimizer, Scaler
 from protein.trainer.ppo.rollout import Batch
 from protein.trainer.ppo.update import PPO
 
@@ -25,29 +23,33 @@ def collected(policy: Policy, *, steps: int = 5, agents: int = 12, seed: int = 3
     return rollout.collect(steps)
 
 
-class Recorder(Scaler):
+class Recorder:
     """Keeps each step's gradient, and takes no step: the weights stay."""
 
     def __init__(self) -> None:
-        super().__init__("fp32")
         self.gradients: list[torch.Tensor] = []
 
-    def step(self, optimizer: Optimizer, weights: nn.Parameter, max_norm: float) -> torch.Tensor:
-        assert weights.grad is not None
-        self.gradients.append(weights.grad.clone())
-        norm: torch.Tensor = weights.grad.norm()
-        return norm
+    def takes_over(self, ppo: PPO) -> None:
+        def step(max_norm: float) -> torch.Tensor:
+            gradient = ppo._flat.gradients.clone()
+            self.gradients.append(gradient)
+            norm: torch.Tensor = gradient.norm()
+            return norm
+
+        ppo._optimizer.step = step  # type: ignore[method-assign]
 
 
-def make_ppo(policy: Policy, scaler: Scaler | None = None, **train: Any) -> PPO:
-    return PPO(
+def make_ppo(policy: Policy, recorder: Recorder | None = None, **train: Any) -> PPO:
+    ppo = PPO(
         policy,
         make_config(**train),
         device=CPU,
         generator=torch.Generator().manual_seed(0),
         stopwatch=Stopwatch(CPU),
-        scaler=scaler,
     )
+    if recorder is not None:
+        recorder.takes_over(ppo)
+    return ppo
 
 
 def make_config(**train: Any) -> TrainConfig:

@@ -131,8 +131,8 @@ class LanguageState:
 
     def num_bytes(self) -> int:
         """Returns about how large a checkpoint is, before a step is made as after it."""
-        tensors = (*self.model.state_dict().values(), *self.batches.state().values())
-        return checkpoints.tensor_bytes(tensors) + self.updates.state_bytes()
+        tensors = (*self.model.state_dict().values(), *self.batches.state().values(), *self.updates.state().values())
+        return checkpoints.tensor_bytes(tensors)
 
     def read_(self, path: Path) -> SavedModel:
         """Sets all parts to what a checkpoint holds, and returns it.

@@ -359,8 +359,8 @@ class LanguageTraining:
             self._rows,
             attempt,
             lambda: micro_batches.free_bytes(self._device),
-            # Moments, and what an update takes for a moment; weights and gradients are there already.
-            reserved=micro_batches.STATE_BYTES * parameters,
+            # What an update takes for a moment; weights, gradients and moments are there already.
+            reserved=micro_batches.STATE_BYTES // 2 * parameters,
         )
         micro_batches.reset_peak(self._device)
         return found

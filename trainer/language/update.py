@@ -8,28 +8,29 @@ The blocks' matrices are Muon's, or AdamW's with the same step size. The embeddi
 vectors are AdamW's, with a step size of their own. Queries, keys and values lie above each other in one matrix, and so
 do the two halves of a gated layer. Muon orthogonalises each of them alone.
 
-Source: Micikevicius et al. 2018, "Mixed precision training", for the precisions below float32.
+Source: sums beside the backward pass: Li et al. 2020, "PyTorch distributed: experiences on accelerating data parallel
+training", section 3.2.3; Micikevicius et al. 2018, "Mixed precision training", for the precisions below float32.
 """
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from torch import nn
 
 from ..machine import cuda
-from ..machine.checkpoint import tensor_bytes
 from ..machine.distributed import World
 from ..machine.precision import Arithmetic, autocast, has_bf16_products
 from ..machine.stopwatch import Stopwatch
-from ..optim.gradients import FlatWeights, GradientSums
-from ..optim.optimizer import Group, Optimizer, Scaler
+from ..optim.muon import Muon
+from ..optim.optimizer import AdamW, FlatWeights, Optimizer, Part
 from ..progress import rate_share
 from .config import ModelConfig, TrainConfig
 from .micro_batch import free_bytes, reset_peak
 from .model import GPT
 
+PART_BYTES = 4 * 2**20  # of the gradients: large enough that the fixed cost of a sum, some 0.1 ms, does not count
 LARGEST_GRAPH = 0.1  # of the free memory
 FAST_WIDTH = 32  # from here on oneDNN's products are faster; measured on AMD EPYC (Zen 5), torch 2.13
 Loss = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
@@ -62,8 +63,7 @@ class Updates:
         self._switch = stopwatch.switch
         self._flat = FlatWeights(model)
         self._sums = GradientSums(list(model.parameters()), self._flat.gradients, world)
-        self._optimizer = make_optimizer(model, config)
-        self._scaler = Scaler(precision)
+        self._optimizer = make_optimizer(model, self._flat.weights, config, precision)
         self._eager: Loss = model.loss
         self._loss: Loss = model.loss
         # Of the passes, by rows, tokens, documents or not, and weight.
@@ -73,22 +73,11 @@ class Updates:
 
     def state(self) -> dict[str, torch.Tensor]:
         """Returns all that the next step depends on, apart from weights and data."""
-        optimizer = {f"optimizer.{name}": tensor for name, tensor in self._optimizer.state().items()}
-        return {**optimizer, **{f"scaler.{name}": tensor for name, tensor in self._scaler.state().items()}}
-
-    def state_bytes(self) -> int:
-        """Returns the size of `state` after a step."""
-        others = [tensor for name, tensor in self.state().items() if not name.startswith("optimizer.")]
-        return self._optimizer.state_bytes() + tensor_bytes(others)
+        return self._optimizer.state()
 
     def set_state(self, state: Mapping[str, torch.Tensor]) -> None:
         """Continues from a `state`. Raises ValueError where it comes from another optimiser or network."""
-
-        def group(prefix: str) -> dict[str, torch.Tensor]:
-            return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
-
-        self._optimizer.set_state(group("optimizer."))
-        self._scaler.set_state(group("scaler."))
+        self._optimizer.set_state(state)
 
     @property
     def learning_rate(self) -> float:
@@ -98,7 +87,7 @@ class Updates:
     @property
     def exhausted(self) -> bool:
         """Whether gradients overflow in float16 however small their scale is."""
-        return self._scaler.exhausted
+        return self._optimizer.exhausted
 
     def begin(self) -> None:
         """Begins a step: no gradient yet, whatever was added before."""
@@ -135,7 +124,7 @@ class Updates:
         self._switch("backward")
         if last:
             self._sums.begin()
-        torch.autograd.backward(self._scaler.scale(loss))
+        torch.autograd.backward(self._optimizer.scaled(loss))
         return loss.detach()
 
     def _weighted_loss(
@@ -153,7 +142,7 @@ class Updates:
         self._sums.finish()
         self._switch("optimizer")
         self._optimizer.set_progress(progress)
-        return self._scaler.step(self._optimizer, self._flat.weights, self._config.max_grad_norm)
+        return self._optimizer.step(self._config.max_grad_norm)
 
     def warm(self, length: int, rows: int = 1) -> None:
         """Makes both passes once, of rows of `length` tokens: what torch loads then is loaded before the clock."""
@@ -225,39 +214,92 @@ class Updates:
         self._flat.clear()
 
 
-def make_optimizer(model: GPT, config: TrainConfig) -> Optimizer:
-    """Returns the optimiser of a network that is on its final device; its `learning_rate` is the blocks' matrices'."""
-    return Optimizer(
-        list(parameter_groups(model, config)), lambda progress: rate_share(config, progress, config.final_fraction)
-    )
+class GradientSums:
+    """Sums `gradients` over all processes: `begin` before the last backward pass of a step, `finish` after it.
+
+    A backward pass fills the vector from its end to its beginning. So the vector is cut into parts of some megabytes.
+    As soon as all gradients of a part are there, its sum over the processes begins, while the backward pass goes on.
+    All processes begin the sums in the same order.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        gradients: torch.Tensor,
+        world: World,
+        *,
+        part_bytes: int = PART_BYTES,
+    ) -> None:
+        """`gradients` holds the gradients of all `parameters`, one after the other."""
+        self._gradients, self._world = gradients, world
+        self._parts: list[slice] = []  # in the order in which they are filled
+        self._sizes: list[int] = []  # parameters in each
+        self._left: list[int] = []  # of them, whose gradient is missing
+        self._next = 0  # the part whose sum begins next
+        self._waits: list[Callable[[], None]] = []
+        self._active = False
+        if world.size == 1:
+            return
+        end = first = gradients.numel()
+        members: list[nn.Parameter] = []
+        for number, parameter in reversed(list(enumerate(parameters))):
+            first -= parameter.numel()
+            members.append(parameter)
+            if (end - first) * gradients.element_size() >= part_bytes or number == 0:
+                part = len(self._parts)
+                for member in members:
+                    member.register_post_accumulate_grad_hook(lambda _, part=part: self._filled(part))
+                self._parts.append(slice(first, end))
+                self._sizes.append(len(members))
+                end, members = first, []
+
+    def begin(self) -> None:
+        """The next backward pass is the last one before the sums."""
+        self._left, self._next, self._waits = list(self._sizes), 0, []
+        self._active = bool(self._parts)
+
+    def finish(self) -> None:
+        """Waits until `gradients` are the sums. Raises LostProcessError where another process does not answer."""
+        self._left = [0] * len(self._parts)  # a parameter that the loss does not depend on gets no gradient
+        self._begin_sums()
+        self._active = False
+        for wait in self._waits:
+            wait()
+
+    def _filled(self, part: int) -> None:
+        if self._active:
+            self._left[part] -= 1
+            self._begin_sums()
+
+    def _begin_sums(self) -> None:
+        while self._active and self._next < len(self._parts) and self._left[self._next] <= 0:
+            self._waits.append(self._world.sum_later_(self._gradients[self._parts[self._next]]))
+            self._next += 1
 
 
-def parameter_groups(model: GPT, config: TrainConfig) -> Iterator[Group]:
-    """Yields the groups: the blocks' matrices first, those that stack as many matrices together, then the rest."""
-    betas, eps = (config.beta1, config.beta2), config.adam_eps
-    stacks: dict[int, list[nn.Parameter]] = {1: []}
+def make_optimizer(model: GPT, weights: nn.Parameter, config: TrainConfig, precision: str = "fp32") -> Optimizer:
+    """Returns the optimiser of a network whose parameters are in one vector, `weights`.
+
+    The blocks' matrices come first, those that stack as many matrices together. The optimiser's `learning_rate` is
+    theirs.
+    """
+    betas, eps, decay = (config.beta1, config.beta2), config.adam_eps, config.weight_decay
+    stacks: dict[int, list[nn.Parameter]] = {}
     for name, parameter in model.blocks.named_parameters():
         if parameter.ndim == 2:
             stacks.setdefault(_stacked(name, model) if config.optimizer == "muon" else 1, []).append(parameter)
+    parts: list[Part] = []
     for stacked, matrices in sorted(stacks.items()):
-        yield Group(
-            parameters=matrices,
-            method=config.optimizer,
-            learning_rate=config.learning_rate,
-            weight_decay=config.weight_decay,
-            betas=betas,
-            eps=eps,
-            stacked=stacked,
-        )
+        rate, count = config.learning_rate, [stacked] * len(matrices)
+        if config.optimizer == "muon":
+            parts.append(Muon(matrices, learning_rate=rate, weight_decay=decay, momentum=betas[0], stacked=count))
+        else:
+            parts.append(AdamW(matrices, learning_rate=rate, weight_decay=decay, betas=betas, eps=eps))
     chosen = {id(parameter) for matrices in stacks.values() for parameter in matrices}
-    yield Group(
-        parameters=[parameter for parameter in model.parameters() if id(parameter) not in chosen],
-        method="adamw",
-        learning_rate=config.embedding_learning_rate,
-        weight_decay=config.weight_decay,
-        betas=betas,
-        eps=eps,
-    )
+    rest, rate = [p for p in model.parameters() if id(p) not in chosen], config.embedding_learning_rate
+    parts.append(AdamW(rest, learning_rate=rate, weight_decay=decay, betas=betas, eps=eps))
+    final = config.final_fraction
+    return Optimizer(weights, parts, lambda progress: rate_share(config, progress, final), precision=precision)
 
 
 def _stacked(name: str, model: GPT) -> int:

@@ -43,7 +43,7 @@ from ..environments import VectorEnv
 from ..environments.base import Rows
 from ..machine.stopwatch import Stopwatch
 from ..model.policy import Policy
-from ..optim.gradients import flatten_
+from ..optim.optimizer import flatten_
 from .rollout import Batch, Finals, Group, Rollout
 
 

@@ -130,8 +130,9 @@ class TrainingState:
     def num_bytes(self) -> int:
         """Returns about how large a checkpoint is, before a step is made as after it."""
         rollout = checkpoints.tensor_bytes(self.rollout.state().values())
+        optimizer = checkpoints.tensor_bytes(self.ppo.state().values())
         weights = checkpoints.tensor_bytes(self.policy.state_dict().values())
-        return weights + self.ppo.state_bytes() + rollout * self.world.size
+        return weights + optimizer + rollout * self.world.size
 
     def read_(self, path: Path, config: RunConfig) -> Checkpoint:
         """Sets all parts to what a checkpoint holds, for a run of this config, and returns it.

@@ -21,25 +21,26 @@ the dual ascent on a constraint of entropy in Haarnoja et al. 2018, "Soft actor-
 section 5, here with steps of bounded size in the logarithm, because an update of PPO comes seldom.
 """
 
+import contextlib
 import dataclasses
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import nn
 
 from ..config import TrainConfig
 from ..errors import DivergedError
-from ..machine.checkpoint import tensor_bytes
+from ..kernels import Backward, backward_from
 from ..machine.cuda import to_device
 from ..machine.distributed import ALONE, World
 from ..machine.precision import autocast, update_precision
 from ..machine.stopwatch import Stopwatch
 from ..model.policy import Policy
-from ..optim.gradients import FlatGradients
-from ..optim.optimizer import Group, Optimizer, Scaler
+from ..optim.muon import Muon
+from ..optim.optimizer import AdamW, FlatWeights, Optimizer, Part
 from ..progress import rate_share
 from .loss import Coefficients, Minibatch, advantages_and_returns, loss_gradient, ppo_loss, spread_and_mean
 from .rollout import Batch
@@ -60,10 +61,9 @@ class PPO:
         generator: torch.Generator,
         stopwatch: Stopwatch,
         world: World = ALONE,
-        scaler: Scaler | None = None,
         recompute_logprobs: bool = False,
     ) -> None:
-        """Moves the policy's parameters into one vector: see `FlatGradients`.
+        """Moves the policy's parameters into one vector: see `FlatWeights`.
 
         Args:
             policy: on its final device.
@@ -72,7 +72,6 @@ class PPO:
             generator: shuffles; on the CPU, and the same in all processes.
             stopwatch: where the time of an update is booked.
             world: the processes that train together.
-            scaler: takes the optimiser's steps; None: one for the update's precision.
             recompute_logprobs: batches come from the same weights on another device, whose products round differently
                 (TF32 in the third digit). Log-probabilities are computed here again, so that ratios begin at 1.
         """
@@ -82,39 +81,31 @@ class PPO:
         self._generator = generator
         self._stopwatch = stopwatch
         self._world = world
-        self._gradients = FlatGradients(policy, stopwatch)
-        self._optimizer = make_optimizer(policy, self._gradients, config)
+        self._flat = FlatWeights(policy)
+        self._optimizer = make_optimizer(policy, self._flat.weights, config)
         self._precision = update_precision(config)
         # With overlap the other thread may empty the memory of converted weights at any time. A layer that is used
         # several times would then have one copy or two, whose gradients round differently. Ours are used once.
         self._caches = not (config.overlap and policy.own is not None)
-        self._scaler = scaler or Scaler(self._precision)
         self._coefficients = Coefficients(clip=config.clip_coef, value=config.vf_coef, entropy=config.ent_coef)
         self._recompute_logprobs = recompute_logprobs
         self._entropy = EntropyBonus(config)
-        self.compiled = False
+        self._compiled: Callable[..., tuple[torch.Tensor, torch.Tensor | None]] | None = None
 
     def state(self) -> dict[str, torch.Tensor]:
         """Returns all that the next `update` depends on, apart from the weights."""
-        optimizer = {f"optimizer.{name}": tensor for name, tensor in self._optimizer.state().items()}
-        scaler = {f"scaler.{name}": tensor for name, tensor in self._scaler.state().items()}
-        return {"shuffle_generator": self._generator.get_state(), **optimizer, **scaler, **self._entropy.state()}
-
-    def state_bytes(self) -> int:
-        """Returns the size of `state` after a step."""
-        others = [tensor for name, tensor in self.state().items() if not name.startswith("optimizer.")]
-        return self._optimizer.state_bytes() + tensor_bytes(others)
+        return {"shuffle_generator": self._generator.get_state(), **self._optimizer.state(), **self._entropy.state()}
 
     def set_state(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Continues from a `state`. Raises KeyError where something is missing."""
-
-        def group(prefix: str) -> dict[str, torch.Tensor]:
-            return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
-
+        """Continues from a `state`. Raises KeyError where something is missing, ValueError where it does not fit."""
         self._generator.set_state(state["shuffle_generator"])
-        self._optimizer.set_state(group("optimizer."))
-        self._scaler.set_state(group("scaler."))
+        self._optimizer.set_state(state)
         self._entropy.set_state(state)
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the network's passes are."""
+        return self._compiled is not None
 
     def compile(self, features: int, agents: int, horizons: Iterable[int]) -> float:
         """Compiles the network's forward and backward pass; returns the seconds that it took.
@@ -128,20 +119,17 @@ class PPO:
             horizons: the steps of each iteration that is to come.
         """
         began = time.perf_counter()
-        context = autocast(self._device, self._precision, caches=self._caches)
         try:
-            self._gradients.compile()
+            self._compiled = torch.compile(self._policy, dynamic=True)
             for steps, count in sorted(self._shapes(agents, horizons)):
                 example = torch.zeros(steps, count, features, dtype=self._policy.observation_dtype, device=self._device)
                 state = torch.zeros(count, self._policy.state_size, device=self._device)
                 resets = torch.zeros(steps, count, dtype=torch.bool, device=self._device)
-                self._gradients.compute(
-                    example, state if self._policy.state_size else None, resets, torch.zeros_like, context
-                )
-            self.compiled = True
+                output, backward = self._pass(example, state if self._policy.state_size else None, resets)
+                backward(torch.zeros_like(output))
         except Exception as error:  # torch.compile raises whatever its many parts do
             logging.getLogger(__name__).warning("torch.compile failed, going on without it: %s", error)
-            self._gradients.stay_eager()
+            self._compiled = None
         self._stopwatch.reset()
         return time.perf_counter() - began
 
@@ -163,7 +151,7 @@ class PPO:
     @property
     def weights(self) -> torch.Tensor:
         """The vector of all the policy's parameters, as it changes."""
-        return self._gradients.weights.detach()
+        return self._flat.weights.detach()
 
     @property
     def learning_rate(self) -> float:
@@ -186,11 +174,13 @@ class PPO:
         size = self._minibatch_segments(drawn.segments, drawn.steps)
         norms = torch.zeros((), device=self._device)
         terms: dict[str, torch.Tensor] = {}
-        if self._recompute_logprobs and not time_is_up():
-            drawn = dataclasses.replace(drawn, logprobs=self.logprobs(drawn, size))
         ratios = None
-        if config.overlap and not time_is_up():
-            ratios = self.ratios(drawn, size).view_as(batch.logprobs)
+        if (self._recompute_logprobs or config.overlap) and not time_is_up():
+            now = self.logprobs(drawn, size)
+            if config.overlap:
+                ratios = now.sub_(drawn.logprobs).exp_().view_as(batch.logprobs)
+            else:
+                drawn = dataclasses.replace(drawn, logprobs=now)
         switch("advantage")
         advantages, returns = advantages_and_returns(batch, ratios, config, self._world)
         by_draw = advantages.view_as(drawn.logprobs), returns.view_as(drawn.logprobs)
@@ -201,7 +191,7 @@ class PPO:
             # With a target KL any pass may turn out to be the last one.
             last_epoch = epoch == config.update_epochs - 1 or bool(config.target_kl)
             terms, passes = {}, passes + 1
-            minibatches = list(shuffled(drawn.segments, size, self._generator))
+            minibatches = torch.randperm(drawn.segments, generator=self._generator).split(size)
             for index, chosen in enumerate(minibatches):
                 if time_is_up():
                     break
@@ -215,9 +205,9 @@ class PPO:
         spread, _ = spread_and_mean(returns, batch, self._world)
         missed, _ = spread_and_mean(returns - batch.values[:-1], batch, self._world)
         terms["explained_variance"] = 1 - (missed / spread.clamp_min(1e-6)).square()
-        others = torch.stack([terms["explained_variance"], norms, self._gradients.weights.detach().sum()])
+        others = torch.stack([terms["explained_variance"], norms, self.weights.sum()])
         figures = torch.cat([summed, others]).tolist()
-        if self._scaler.exhausted or not all(map(math.isfinite, figures)):
+        if self._optimizer.exhausted or not all(map(math.isfinite, figures)):
             raise DivergedError("a loss, gradient or weight is not finite: lower train.learning_rate or max_grad_norm")
         found = dict(zip(terms, figures, strict=False))
         if self._entropy.adapts or config.ent_coef_final >= 0:
@@ -228,10 +218,6 @@ class PPO:
             self._entropy.adapt(found["entropy"])
         return found
 
-    def ratios(self, batch: Batch, size: int) -> torch.Tensor:
-        """Returns the ratios pi_now(action) / pi_old(action), `T x N`; `size` as in `logprobs`."""
-        return self.logprobs(batch, size).sub_(batch.logprobs).exp_()
-
     @torch.no_grad()
     def logprobs(self, batch: Batch, size: int) -> torch.Tensor:
         """Returns the log-probabilities of the actions under the policy as it is, `T x N`.
@@ -240,14 +226,15 @@ class PPO:
         """
         self._stopwatch.switch("update_forward")
         logprobs = torch.empty_like(batch.logprobs)
-        policy, context = self._policy, autocast(self._device, self._precision, caches=self._caches)
+        policy = self._policy
         for first in range(0, batch.segments, size):
             columns = slice(first, first + size)
             state = None if batch.state is None else batch.state[columns]
             observations, resets = (rows[:, columns].contiguous() for rows in (batch.observations, batch.resets))
-            output = self._gradients.output(observations, state, resets, context)
+            with self._autocast():  # not the compiled network, which would be compiled again without gradients
+                output, _ = policy.forward(observations, state, resets)
             actions = batch.actions[:, :, columns].flatten(1)
-            logp = policy.distribution.terms(output[: policy.action_rows], actions).logp
+            logp = policy.distribution.terms(output.float()[: policy.action_rows], actions).logp
             logprobs[:, columns] = logp.view(batch.steps, -1)
         return logprobs
 
@@ -260,7 +247,7 @@ class PPO:
         terms: dict[str, torch.Tensor] | None,
     ) -> torch.Tensor:
         """Takes one step of the optimiser; returns the gradient's norm and fills `terms` if given."""
-        config, switch, gradients = self._config, self._stopwatch.switch, self._gradients
+        config, switch, gradients = self._config, self._stopwatch.switch, self._flat.gradients
         parts = chosen.tensor_split(config.accumulation_steps) if config.accumulation_steps > 1 else (chosen,)
         size = len(chosen) * batch.steps * self._world.size
         weight: torch.Tensor | None = None
@@ -273,13 +260,13 @@ class PPO:
                 continue
             self._accumulate(batch, advantages, returns, part, weight, size, terms)
             if len(parts) > 1:
-                total = gradients.gradients.clone() if total is None else total.add_(gradients.gradients)
+                total = gradients.clone() if total is None else total.add_(gradients)
         if total is not None:
-            gradients.gradients.copy_(total)
+            gradients.copy_(total)
         switch("copy")
-        self._world.sum_(gradients.gradients)
+        self._world.sum_(gradients)
         switch("optimizer")
-        return self._scaler.step(self._optimizer, gradients.weights, config.max_grad_norm)
+        return self._optimizer.step(config.max_grad_norm)
 
     def _accumulate(
         self,
@@ -312,21 +299,31 @@ class PPO:
             size=size,
         )
 
-        def gradient_of(output: torch.Tensor) -> torch.Tensor:
-            if terms is not None:
-                for name, term in ppo_loss(self._policy, output, minibatch, self._coefficients).items():
-                    terms[name] = terms[name] + term if name in terms else term
-            return self._scaler.scale(loss_gradient(self._policy, output, minibatch, self._coefficients))
-
         state = None if batch.state is None else of(batch.state, 0)
-        context = autocast(self._device, self._precision, caches=self._caches)
-        self._gradients.compute(observations, state, of(batch.resets), gradient_of, context)
+        resets = of(batch.resets)
+        self._stopwatch.switch("update_forward")
+        self._flat.clear()
+        output, backward = self._pass(observations, state, resets)
+        outcome = output.detach().float()
+        if terms is not None:
+            for name, term in ppo_loss(self._policy, outcome, minibatch, self._coefficients).items():
+                terms[name] = terms[name] + term if name in terms else term
+        gradient = self._optimizer.scaled(loss_gradient(self._policy, outcome, minibatch, self._coefficients))
+        self._stopwatch.switch("update_backward")
+        backward(gradient.to(output.dtype))
 
+    def _pass(
+        self, observations: torch.Tensor, state: torch.Tensor | None, resets: torch.Tensor
+    ) -> tuple[torch.Tensor, Backward]:
+        """Returns the network's output and what differentiates it, as `Policy.vjp` does."""
+        with self._autocast():
+            if self._compiled is None:
+                return self._policy.vjp(observations, state, resets)
+            output, _ = self._compiled(observations, state, resets)
+            return output, lambda by_output: backward_from(output, by_output)
 
-def shuffled(segments: int, size: int, generator: torch.Generator) -> Iterator[torch.Tensor]:
-    """Yields the indices of each minibatch of one epoch, with every segment once. The last minibatch may be shorter."""
-    order = torch.randperm(segments, generator=generator)
-    yield from torch.split(order, size)
+    def _autocast(self) -> contextlib.AbstractContextManager[object]:
+        return autocast(self._device, self._precision, caches=self._caches)
 
 
 class EntropyBonus:
@@ -371,8 +368,8 @@ class EntropyBonus:
             self._log = state["entropy.log_coefficient"].clone()
 
 
-def make_optimizer(policy: Policy, gradients: FlatGradients, config: TrainConfig) -> Optimizer:
-    """Returns the optimiser of the policy whose parameters `gradients` holds.
+def make_optimizer(policy: Policy, weights: nn.Parameter, config: TrainConfig) -> Optimizer:
+    """Returns the optimiser of the policy whose parameters are in one vector, `weights`.
 
     AdamW works on the vector of all weights. With `train.optimizer = "muon"`, Muon works on the matrices of the hidden
     layers, and AdamW on the other parameters: biases, the first layer, the output layer. A recurrent layer stacks a
@@ -380,31 +377,21 @@ def make_optimizer(policy: Policy, gradients: FlatGradients, config: TrainConfig
     """
     matrices = _hidden_matrices(policy) if config.optimizer == "muon" else []
     chosen = {id(matrix) for matrix in matrices}
-    rest: list[nn.Parameter] = [gradients.weights]
-    decays: torch.Tensor | None = None
+    rest, decays = [weights], None
     if matrices:
         rest = [parameter for parameter in policy.parameters() if id(parameter) not in chosen]
     elif config.weight_decay:
         trained = [(p.detach(), p.ndim >= 2 and p.requires_grad) for p in policy.parameters()]
         decays = torch.cat([torch.full_like(p, float(decays)).flatten() for p, decays in trained])
-
-    recurrent = {id(parameter) for parameter in policy.recurrence.parameters()} if policy.recurrence else set()
-    stacked = [m.shape[0] // m.shape[1] if id(m) in recurrent else 1 for m in matrices]
-
-    def group(parameters: list[nn.Parameter], method: str) -> Group:
-        return Group(
-            parameters=parameters,
-            method="muon" if method == "muon" else "adamw",
-            learning_rate=config.learning_rate,
-            weight_decay=config.weight_decay,
-            betas=(config.beta1, config.beta2),
-            eps=config.adam_eps,
-            decays=decays,
-            stacked=stacked if method == "muon" else 1,
-        )
-
-    groups = [group(rest, "adamw"), group(matrices, "muon")]
-    return Optimizer(groups, lambda progress: rate_share(config, progress))
+    rates = {"learning_rate": config.learning_rate, "weight_decay": config.weight_decay}
+    betas = config.beta1, config.beta2
+    parts: list[Part] = [AdamW(rest, betas=betas, eps=config.adam_eps, decays=decays, **rates)]
+    if matrices:
+        recurrent = {id(parameter) for parameter in policy.recurrence.parameters()} if policy.recurrence else set()
+        stacked = [m.shape[0] // m.shape[1] if id(m) in recurrent else 1 for m in matrices]
+        parts.append(Muon(matrices, momentum=config.beta1, stacked=stacked, **rates))
+    precision = update_precision(config)
+    return Optimizer(weights, parts, lambda progress: rate_share(config, progress), precision=precision)
 
 
 def _hidden_matrices(policy: Policy) -> list[nn.Parameter]:

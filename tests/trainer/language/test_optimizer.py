@@ -9,9 +9,9 @@ from small_models import make_model, tokens
 
 from protein.trainer.language.config import TrainConfig
 from protein.trainer.language.model import DESIGNS, GPT
-from protein.trainer.language.update import make_optimizer, parameter_groups
-from protein.trainer.optim.gradients import FlatWeights
-from protein.trainer.optim.optimizer import Scaler
+from protein.trainer.language.update import make_optimizer
+from protein.trainer.optim.muon import Muon
+from protein.trainer.optim.optimizer import AdamW, FlatWeights
 
 
 def names(model: GPT, **settings: Any) -> dict[tuple[str, int, float], set[str]]:
@@ -19,11 +19,16 @@ def names(model: GPT, **settings: Any) -> dict[tuple[str, int, float], set[str]]
     called = {id(parameter): name for name, parameter in model.named_parameters()}
     found: dict[tuple[str, int, float], set[str]] = {}
     total = 0
-    for group in parameter_groups(model, TrainConfig(learning_rate=0.5, embedding_learning_rate=0.25, **settings)):
-        total += len(group.parameters)
-        own = {".".join(called[id(p)].split(".")[2:]) or called[id(p)] for p in group.parameters}
-        assert isinstance(group.stacked, int)
-        found.setdefault((group.method, group.stacked, group.learning_rate), set()).update(own)
+    config = TrainConfig(learning_rate=0.5, embedding_learning_rate=0.25, **settings)
+    for part in make_optimizer(model, FlatWeights(model).weights, config).parts:
+        kinds: list[tuple[torch.nn.Parameter, int]] = []
+        kinds += [(p, stacked) for ps, _, stacked in part._batches for p in ps] if isinstance(part, Muon) else []
+        kinds += [(p, 1) for some, _ in part._calls for p, _ in some] if isinstance(part, AdamW) else []
+        total += len(kinds)
+        for parameter, stacked in kinds:
+            kind = type(part).__name__.lower(), stacked, part.largest_rate
+            own = ".".join(called[id(parameter)].split(".")[2:]) or called[id(parameter)]
+            found.setdefault(kind, set()).add(own)
     assert total == len(called)
     return found
 
@@ -61,12 +66,12 @@ def test_one_batch_is_overfitted_and_the_state_carries_over(arch: str, kind: Any
             loss = model.loss(inputs, targets)
             loss.backward()
             optimizer.set_progress((step + 0.5) / 120)
-            Scaler("fp32").step(optimizer, flat.weights, 1.0)
+            optimizer.step(1.0)
         return loss.item()
 
     model, other = make_model(arch), make_model(arch, seed=1)
     flats = FlatWeights(model), FlatWeights(other)
-    optimizers = make_optimizer(model, config), make_optimizer(other, config)
+    optimizers = make_optimizer(model, flats[0].weights, config), make_optimizer(other, flats[1].weights, config)
     assert run(model, optimizers[0], flats[0], 0, 100) < 0.1
     with torch.no_grad():
         flats[1].weights.copy_(flats[0].weights)
@@ -74,7 +79,9 @@ def test_one_batch_is_overfitted_and_the_state_carries_over(arch: str, kind: Any
     assert run(model, optimizers[0], flats[0], 100, 120) == run(other, optimizers[1], flats[1], 100, 120)
     assert torch.equal(flats[0].weights, flats[1].weights)
     assert optimizers[0].learning_rate == pytest.approx(0.001, rel=0.01)
-    wrong = make_optimizer(model, dataclasses.replace(config, optimizer="muon" if kind == "adamw" else "adamw"))
+    wrong = make_optimizer(
+        model, flats[0].weights, dataclasses.replace(config, optimizer="muon" if kind == "adamw" else "adamw")
+    )
     with pytest.raises(ValueError, match=r"use the same train\.optimizer"):
         wrong.set_state(optimizers[0].state())
 

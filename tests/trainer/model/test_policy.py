@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from training_parts import CPU, GRID, POLICIES, make_policy, make_spec
+from training_parts import GRID, POLICIES, make_policy, make_spec
 
 from protein.trainer.config import PolicyConfig
 from protein.trainer.errors import ConfigError
-from protein.trainer.machine.stopwatch import Stopwatch
 from protein.trainer.model.policy import Policy
-from protein.trainer.optim.gradients import FlatGradients
+from protein.trainer.optim.optimizer import FlatWeights
 
 FEATURES = math.prod(GRID)
 ACTIONS: dict[str, dict[str, Any]] = {
@@ -42,13 +41,11 @@ def test_the_gradients_of_the_kernel_and_of_autograd_are_those_in_float64(num_la
     weight = torch.randn(policy.rows, 40)
     (reference(observations.double())[0].pow(3) * weight.double()).sum().backward()
     expected = torch.cat([p.grad.flatten() for p in reference.parameters() if p.grad is not None]).float()
-    flat = FlatGradients(policy, Stopwatch(CPU))
-
-    def gradient_of(output: torch.Tensor) -> torch.Tensor:
-        return 3 * output.square() * weight
-
+    flat = FlatWeights(policy)
     for _ in range(2):  # the second time over what the first has left
-        flat.compute(observations, None, None, gradient_of, contextlib.nullcontext())
+        flat.clear()
+        output, backward = policy.vjp(observations, None, None)
+        backward(3 * output.detach().square() * weight)
     torch.testing.assert_close(flat.gradients, expected, rtol=1e-4, atol=1e-4)
     flat.gradients.zero_()
     (policy(observations)[0].pow(3) * weight).sum().backward()
@@ -60,12 +57,13 @@ def test_the_gradients_of_the_kernel_and_of_autograd_are_those_in_float64(num_la
 def test_flat_vectors_are_the_policys_own_memory(kind: str, actions: str) -> None:
     policy = make_policy(make_spec(**ACTIONS[actions]), **POLICIES[kind])
     expected = torch.cat([p.detach().flatten() for p in policy.parameters()])
-    flat = FlatGradients(policy, Stopwatch(CPU))
+    flat = FlatWeights(policy)
     assert torch.equal(flat.weights.detach(), expected)
     with torch.no_grad():
         flat.weights.add_(1)
     assert torch.equal(torch.cat([p.detach().flatten() for p in policy.parameters()]), expected + 1)
-    flat.compute(torch.randn(3, 5, FEATURES), None, None, torch.ones_like, contextlib.nullcontext())
+    output, backward = policy.vjp(torch.randn(3, 5, FEATURES), None, None)
+    backward(torch.ones_like(output))
     own = torch.cat([p.grad.flatten() for p in policy.parameters() if p.grad is not None])
     assert torch.equal(own, flat.gradients)
     assert flat.weights.grad is flat.gradients
@@ -151,7 +149,7 @@ def test_a_separate_value_shares_nothing_with_the_policy(encoder: str) -> None:
 @pytest.mark.parametrize("kind", POLICIES)
 def test_one_step_is_the_forward_pass_of_one_step_and_sees_updates(kind: str, actions: str) -> None:
     policy = make_policy(make_spec(**ACTIONS[actions]), **POLICIES[kind])
-    flat = FlatGradients(policy, Stopwatch(CPU))
+    flat = FlatWeights(policy)
     observations, resets = torch.randn(6, FEATURES), torch.arange(6) % 2 == 0
     state = torch.randn(6, policy.state_size) if policy.state_size else None
     out = torch.empty(policy.rows, 12)[:, 3:9]  # rows apart, as in a rollout's buffer

@@ -8,23 +8,12 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from training_parts import CPU, GRID, POLICIES, make_policy, make_spec
+from training_parts import GRID, POLICIES, make_policy, make_spec
 
 from protein.trainer.config import TrainConfig
-from protein.trainer.machine.stopwatch import Stopwatch
 from protein.trainer.model.policy import Policy
-from protein.trainer.optim.gradients import FlatGradients
-from protein.trainer.optim.optimizer import (
-    BATCHED_SIDE,
-    COEFFICIENTS,
-    ITERATIONS,
-    AdamW,
-    Group,
-    Muon,
-    Optimizer,
-    Scaler,
-    orthogonalised,
-)
+from protein.trainer.optim.muon import BATCHED_SIDE, COEFFICIENTS, ITERATIONS, Muon, orthogonalised
+from protein.trainer.optim.optimizer import AdamW, FlatWeights, Optimizer
 from protein.trainer.ppo.update import make_optimizer as policy_optimizer
 from protein.trainer.progress import rate_share
 
@@ -60,9 +49,9 @@ def test_the_schedules_closed_forms(schedule: Any, warmup: float, progress: floa
     assert rate_share(config, progress, 0.1) == pytest.approx(floored, abs=1e-12)
 
 
-def make_optimizer(policy: Policy, **train: Any) -> tuple[FlatGradients, Optimizer]:
-    flat = FlatGradients(policy, Stopwatch(CPU))
-    return flat, policy_optimizer(policy, flat, TrainConfig(**train))
+def make_optimizer(policy: Policy, **train: Any) -> tuple[FlatWeights, Optimizer]:
+    flat = FlatWeights(policy)
+    return flat, policy_optimizer(policy, flat.weights, TrainConfig(**train))
 
 
 def fill_gradients(policy: nn.Module, step: int) -> None:
@@ -125,7 +114,7 @@ def test_muon_takes_exactly_the_hidden_matrices_and_adamw_the_rest(kind: str) ->
             for gate, own in zip(gates, gradient.split(len(gates[0])), strict=True):
                 gate.grad = own
         optimizer.set_progress(0.5)
-        optimizer.step()
+        optimizer.step(0.0)
         for each in theirs:
             each.step()
         with torch.no_grad():
@@ -164,7 +153,7 @@ def test_adamw_is_torchs_and_only_matrices_decay(kind: str) -> None:
         fill_gradients(policy, step)
         fill_gradients(reference, step)
         optimizer.set_progress(0.25)
-        optimizer.step()
+        optimizer.step(0.0)
         theirs.step()
     for ours, other in zip(policy.parameters(), reference.parameters(), strict=True):
         torch.testing.assert_close(ours, other, rtol=1e-4, atol=1e-6)
@@ -176,15 +165,20 @@ def test_the_state_carries_over(kind: str) -> None:
     (_, ours), (weights, other) = (make_optimizer(policy, optimizer=kind) for policy in (first, second))
     fill_gradients(first, 0)
     ours.set_progress(0.0)
-    ours.step()
+    ours.step(0.5)
     with torch.no_grad():
         weights.weights.copy_(torch.cat([p.flatten() for p in first.parameters()]))
     other.set_state({name: value.clone() for name, value in ours.state().items()})
     for policy, optimizer in ((first, ours), (second, other)):
         fill_gradients(policy, 1)
         optimizer.set_progress(0.4)
-        optimizer.step()
+        optimizer.step(0.5)
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+
+
+def moments(optimizer: Optimizer) -> dict[str, torch.Tensor]:
+    """Copies of what the optimisers keep, without the scale of the loss."""
+    return {name: value.clone() for name, value in optimizer.state().items() if name.startswith("optimizer.")}
 
 
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
@@ -194,23 +188,22 @@ def test_a_step_that_overflowed_is_left_out_whole_and_the_scale_halves(kind: str
     """Whichever of the two optimisers owns the weight that overflowed."""
     policy = policy_for("mlp")
     flat, optimizer = make_optimizer(policy, optimizer=kind, precision="fp16")
-    scaler = Scaler("fp16")
-    factor = scaler.scale(torch.ones(())).item()
+    factor = optimizer.scaled(torch.ones(())).item()
     fill_gradients(policy, 0)
     flat.gradients.mul_(factor)
-    assert scaler.step(optimizer, flat.weights, 0.5).item() > 0.5
-    before, state = flat.weights.detach().clone(), {k: v.clone() for k, v in optimizer.state().items()}
+    assert optimizer.step(0.5).item() > 0.5
+    before, state = flat.weights.detach().clone(), moments(optimizer)
     fill_gradients(policy, 1)
     gradient = dict(policy.named_parameters())[place].grad
     assert gradient is not None
     gradient.view(-1)[1] = bad
-    assert scaler.step(optimizer, flat.weights, 0.5).item() == 0
+    assert optimizer.step(0.5).item() == 0
     assert flat.weights.detach().equal(before)
-    assert all(torch.equal(value, state[name]) for name, value in optimizer.state().items())
-    assert scaler.scale(torch.ones(())).item() == factor / 2
+    assert all(torch.equal(value, state[name]) for name, value in moments(optimizer).items())
+    assert optimizer.scaled(torch.ones(())).item() == factor / 2
     fill_gradients(policy, 2)
     flat.gradients.mul_(factor / 2)
-    assert math.isfinite(scaler.step(optimizer, flat.weights, 0.5).item())
+    assert math.isfinite(optimizer.step(0.5).item())
     assert not torch.equal(flat.weights.detach(), before) and flat.weights.isfinite().all()
 
 
@@ -219,10 +212,9 @@ def test_a_scaled_step_is_the_unscaled_one() -> None:
     for precision in ("fp32", "fp16"):
         policy = policy_for("mlp")
         flat, optimizer = make_optimizer(policy, learning_rate=0.05, precision=precision)
-        scaler = Scaler(precision)
         fill_gradients(policy, 0)
-        flat.gradients.mul_(scaler.scale(torch.ones(())))
-        norm = scaler.step(optimizer, flat.weights, 0.5)
+        flat.gradients.mul_(optimizer.scaled(torch.ones(())))
+        norm = optimizer.step(0.5)
         steps.append((norm.item(), flat.weights.detach().clone()))
     assert steps[0][0] == pytest.approx(steps[1][0], rel=1e-6)
     torch.testing.assert_close(steps[0][1], steps[1][1], rtol=1e-6, atol=1e-7)
@@ -231,19 +223,20 @@ def test_a_scaled_step_is_the_unscaled_one() -> None:
 def test_the_scaler_is_exhausted_after_a_few_dozen_overflows_and_its_state_carries_over() -> None:
     policy = policy_for("mlp")
     flat, optimizer = make_optimizer(policy, precision="fp16")
-    scaler = Scaler("fp16")
-    scaler.scale(torch.ones(()))
     overflows = 0
-    while not scaler.exhausted:
+    while not optimizer.exhausted:
         flat.gradients.fill_(math.inf)
-        scaler.step(optimizer, flat.weights, 1.0)
+        optimizer.step(1.0)
         overflows += 1
     assert overflows == 30  # 2^16 / 2^30 is the first below 1e-4
-    other = Scaler("fp16")
+    _, other = make_optimizer(policy_for("mlp"), precision="fp16")
     assert not other.exhausted
-    other.set_state(scaler.state())
-    assert other.exhausted and other.state() == scaler.state()
-    assert Scaler("bf16").state() == {} and not Scaler("bf16").exhausted
+    other.set_state(optimizer.state())
+    assert other.exhausted and other.state().keys() == optimizer.state().keys()
+    assert other.state()["scaler.scale"].equal(optimizer.state()["scaler.scale"])
+    _, unscaled = make_optimizer(policy_for("mlp"), precision="bf16")
+    unscaled.set_state(optimizer.state())
+    assert unscaled.state().keys() == moments(optimizer).keys() and not unscaled.exhausted
 
 
 def test_gradients_are_clipped_by_their_global_norm() -> None:
@@ -254,7 +247,7 @@ def test_gradients_are_clipped_by_their_global_norm() -> None:
         optimizer.parts = [torch.optim.SGD([flat.weights], lr=0.5)]  # type: ignore[list-item]
         before = flat.weights.detach().clone()
         flat.gradients.zero_()[:100] = 1.0
-        norm = Scaler("fp32").step(optimizer, flat.weights, limit)
+        norm = optimizer.step(limit)
         assert norm.item() == pytest.approx(10.0)
         assert (flat.weights.detach() - before).norm().item() == pytest.approx(moved, rel=1e-4)
 
@@ -278,18 +271,17 @@ def steps(optimizer: AdamW | torch.optim.AdamW, weights: torch.nn.Parameter, fir
 def test_steps_and_state_are_torchs() -> None:
     start = torch.randn(9, 37, generator=torch.Generator().manual_seed(0))
     ours, theirs = torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.clone())
-    group = Group(parameters=[ours], method="adamw", learning_rate=0.01, weight_decay=DECAY, betas=BETAS, eps=EPS)
-    one = AdamW(group)
+    one = AdamW([ours], learning_rate=0.01, weight_decay=DECAY, betas=BETAS, eps=EPS)
     other = torch.optim.AdamW([theirs], fused=True, lr=0.01, betas=BETAS, eps=EPS, weight_decay=DECAY)
     steps(one, ours, 0, 4)
     steps(other, theirs, 0, 4)
     assert torch.equal(ours, theirs)
     for name, value in other.state_dict()["state"][0].items():
-        assert torch.equal(one.state()[0][name], value)
+        assert torch.equal(one.states[0][name], value)
     # Each goes on from the other's state.
-    states = copy.deepcopy(one.state()), copy.deepcopy(other.state_dict()["state"])
-    one.set_state(states[1])
-    other.load_state_dict({"state": states[0], "param_groups": other.state_dict()["param_groups"]})
+    states = copy.deepcopy(one.states[0]), copy.deepcopy(other.state_dict()["state"][0])
+    Optimizer(ours, [one], lambda _: 1.0).set_state({f"optimizer.0.0.{name}": v for name, v in states[1].items()})
+    other.load_state_dict({"state": {0: states[0]}, "param_groups": other.state_dict()["param_groups"]})
     steps(one, ours, 4, 7)
     steps(other, theirs, 4, 7)
     assert torch.equal(ours, theirs) and not torch.equal(ours, start)
@@ -301,9 +293,8 @@ def test_of_a_vector_of_all_weights_only_the_marked_ones_decay() -> None:
     whole, marked, others = (
         torch.nn.Parameter(part) for part in (start.clone(), start[decays > 0], start[decays == 0])
     )
-    common = {"method": "adamw", "learning_rate": 0.01, "betas": BETAS, "eps": EPS}
     parts: list[tuple[AdamW | torch.optim.AdamW, torch.nn.Parameter]] = [
-        (AdamW(Group(parameters=[whole], weight_decay=DECAY, decays=decays, **common)), whole),  # type: ignore[arg-type]
+        (AdamW([whole], learning_rate=0.01, weight_decay=DECAY, betas=BETAS, eps=EPS, decays=decays), whole),
         (torch.optim.AdamW([marked], lr=0.01, betas=BETAS, eps=EPS, weight_decay=DECAY), marked),
         (torch.optim.AdamW([others], lr=0.01, betas=BETAS, eps=EPS, weight_decay=0.0), others),
     ]
@@ -330,15 +321,9 @@ def test_singular_values_are_mapped_by_the_quintic(shape: tuple[int, int, int]) 
     assert (found.double() - expected).norm() < 0.03 * expected.norm()
 
 
-def group(parameters: list[nn.Parameter], stacked: int = 1) -> Group:
-    return Group(
-        parameters=parameters,
-        method="muon",
-        learning_rate=0.1,
-        weight_decay=0.2,
-        betas=(0.9, 0.95),
-        stacked=stacked,
-    )
+def muon(parameters: list[nn.Parameter], stacked: int = 1) -> Muon:
+    count = [stacked] * len(parameters)
+    return Muon(parameters, learning_rate=0.1, weight_decay=0.2, momentum=0.9, stacked=count)
 
 
 def drawn(*shapes: tuple[int, int]) -> list[nn.Parameter]:
@@ -355,24 +340,24 @@ def test_stacked_matrices_move_as_if_each_were_alone() -> None:
     parts = [nn.Parameter(part.clone()) for part in whole.detach().split(8)]
     for part, gradient in zip(parts, whole.grad.split(8), strict=True):
         part.grad = gradient.clone()
-    one, other = Muon(group([whole], stacked=3)), Muon(group(parts))
+    one, other = muon([whole], stacked=3), muon(parts)
     for _ in range(3):
         one.step()
         other.step()
     assert torch.equal(whole, torch.cat(list(parts)))
     before = whole.detach().clone()
-    Muon(group([whole])).step()  # not split: another step
+    muon([whole]).step()  # not split: another step
     assert not torch.allclose(whole, before)
 
 
 def test_shapes_may_come_in_any_order_and_the_state_is_by_number() -> None:
     shapes = (8, 8), (8, 16), (8, 8), (16, 8), (8, 16)
     together, alone = drawn(*shapes), drawn(*shapes)
-    one, others = Muon(group(together)), [Muon(group([parameter])) for parameter in alone]
+    one, others = muon(together), [muon([parameter]) for parameter in alone]
     for _ in range(2):
         for optimizer in (one, *others):
             optimizer.step()
     for number, (ours, theirs) in enumerate(zip(together, alone, strict=True)):
         torch.testing.assert_close(ours, theirs)
-        expected = others[number].state()[0]["momentum_buffer"]
-        torch.testing.assert_close(one.state()[number]["momentum_buffer"], expected)
+        expected = others[number].states[0]["momentum_buffer"]
+        torch.testing.assert_close(one.states[number]["momentum_buffer"], expected)

@@ -21,7 +21,7 @@ from protein.trainer.machine import checkpoint as checkpoints
 from protein.trainer.model.policy import Policy
 from protein.trainer.ppo.loss import Coefficients, Minibatch, advantages_and_returns, ppo_loss
 from protein.trainer.ppo.rollout import Batch
-from protein.trainer.ppo.update import LEAST, MOST, RATE, EntropyBonus, shuffled
+from protein.trainer.ppo.update import LEAST, MOST, RATE, EntropyBonus
 from protein.trainer.run import run
 
 
@@ -234,20 +234,6 @@ def test_an_update_stops_between_minibatches(monkeypatch: pytest.MonkeyPatch) ->
     ppo = make_ppo(policy, recorder, minibatch_size=25, update_epochs=3)
     ppo.update(batch, 0.0, lambda: next(ticks) >= 2)
     assert len(recorder.gradients) == 2
-
-
-# Which segments make a minibatch.
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def test_shuffled_has_every_segment_once_and_a_short_last_minibatch() -> None:
-    parts = list(shuffled(10, 4, generator()))
-    assert [len(part) for part in parts] == [4, 4, 2]
-    assert sorted(torch.cat(parts).tolist()) == list(range(10))
-    assert not torch.equal(torch.cat(parts), torch.cat(list(shuffled(10, 4, generator(1)))))
 
 
 # The entropy bonus along a line and adapted to a target; passes that end early at a target KL.

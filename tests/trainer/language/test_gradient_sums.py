@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from protein.trainer.language.update import GradientSums
 from protein.trainer.machine.distributed import World
-from protein.trainer.optim.gradients import GradientSums
 
 
 class Twins(World):
