@@ -85,6 +85,7 @@ class Progress:
         total_steps: int,
         steps_name: str,
         by_time: bool = False,
+        extends: bool = True,
     ) -> None:
         """Args:
         settings: of the run.
@@ -92,12 +93,13 @@ class Progress:
         total_steps: after which it ends.
         steps_name: the setting that holds `total_steps`.
         by_time: whether its schedules go by the nearer of its two limits, steps and seconds; else by the steps.
+        extends: whether a longer run can go on from this one, as far as the step size allows it.
         """
         self._settings, self._total_steps, self._steps_name = settings, total_steps, steps_name
         self._context, self._world, self._speed = context, context.world, context.speed
         self._limit = settings.max_seconds or math.inf
         self._by_time = by_time and bool(settings.max_seconds)
-        self._pace = Pace(total_steps, settings.checkpoint_seconds, self._world.size)
+        self._extends = extends
         directory = context.directory
         self.path = directory / checkpoints.FILE_NAME if directory else None
         self._stable_path = directory / checkpoints.STABLE_FILE_NAME if directory else None
@@ -110,6 +112,9 @@ class Progress:
         self._warmed_up = False  # the warm-up of the step size was that of a shorter run
         self._last_fraction = 1.0  # of the schedules, in the middle of the last step
         self._advanced = False  # whether a step was made here
+        self._reported_steps, self._reported_at = 0, 0.0  # steps and seconds of training at the last report
+        self._saved_at = 0.0  # seconds of training at the last checkpoint that was due
+        self._saving_seconds = 0.0  # that the last checkpoint took
 
     def require_writable(self) -> None:
         """Raises `DiskError` where there is to be a folder for checkpoints that cannot be created or written to."""
@@ -194,7 +199,7 @@ class Progress:
 
     def begin(self) -> None:
         """Begins the training: all agree on the clock."""
-        self._pace.begin(self.steps, self.elapsed)
+        self._reported_steps, self._reported_at, self._saved_at = self.steps, self.elapsed, self.elapsed
         self._agree()
 
     @property
@@ -212,19 +217,19 @@ class Progress:
             return "signal"
         return "max_seconds" if self.timed_out else None
 
-    def between_steps(self, write: Write, *, decays: bool) -> Stopped | None:
+    def between_steps(self, write: Write, size: int) -> Stopped | None:
         """Writes the checkpoints that are due, and returns what ends the training now, before its steps are done.
 
         Only where the state is complete: then a resumed run equals the uninterrupted one.
 
         Args:
             write: writes one.
-            decays: whether the step size of `wsd` begins to fall in the next step.
+            size: of a step.
         """
         if self.checkpoint_due:
-            self._pace.saved(self.elapsed)
+            self._saved_at = self.elapsed
             self.save(write)
-        if decays:
+        if self.decay_is_next(size):
             self._stable_seconds = self.elapsed
             self._write(self._stable_path, write)
         return self.ended()
@@ -249,15 +254,19 @@ class Progress:
         return min(max(steps / self._total_steps, by_time), 1.0)
 
     def decay_is_next(self, size: int) -> bool:
-        """Whether the step size of `wsd` begins to fall in the next step; every step is of `size`.
+        """Whether the step size of `wsd` begins to fall in the next step, so that a longer run can go on from here.
 
+        Every step is of `size`; what the last one has beyond the run's end does not count. A step goes by its middle.
         By the steps this is known exactly. By the time, a resumed run may have passed the place already.
         """
+        settings, total = self._settings, self._total_steps
+        if settings.lr_schedule != "wsd" or not self._extends:
+            return False
         if not self._by_time:
-            return decay_is_next(self._settings, self._total_steps, self.steps, next_size=size, full_size=size)
+            begins = (1 - settings.decay_fraction) * total
+            return self.steps - 0.5 * size <= begins < self.steps + 0.5 * min(size, total - self.steps)
         last = self._last_fraction if self._advanced else self._fraction_after(self.steps - 0.5 * size)
-        stays = rate_stays(self._settings, last)
-        return self._settings.lr_schedule == "wsd" and stays and not rate_stays(self._settings, self.fraction(size))
+        return self._stays(last) and not self._stays(self.fraction(size))
 
     def advance(self, size: int) -> None:
         """Counts a step of `size`."""
@@ -265,9 +274,15 @@ class Progress:
         self.steps += size
 
     @property
-    def rate_stays(self) -> bool:
-        """Whether the step size has not fallen yet, so that a longer run can go on from here."""
-        return rate_stays(self._settings, self._last_fraction)
+    def can_go_on(self) -> bool:
+        """Whether a longer run can go on from here: nothing that depends on the run's length has changed yet."""
+        return self._extends and self._stays(self._last_fraction)
+
+    def _stays(self, fraction: float) -> bool:
+        """Whether the step size has not fallen until `fraction`, in [0, 1]."""
+        # With a `decay_fraction` of 0, or of less than half a batch, that of `wsd` never falls.
+        schedule = self._settings.lr_schedule
+        return schedule == "constant" or (schedule == "wsd" and fraction <= 1 - self._settings.decay_fraction)
 
     def begin_step(self) -> None:
         """Starts the clock."""
@@ -318,7 +333,10 @@ class Progress:
 
     @property
     def checkpoint_due(self) -> bool:
-        return self._pace.checkpoint_due(self.elapsed)
+        interval = self._settings.checkpoint_seconds
+        if self._world.size == 1:  # several write together, and measure different times
+            interval = max(interval, self._saving_seconds / CHECKPOINT_SHARE)
+        return bool(self._settings.checkpoint_seconds) and self.elapsed - self._saved_at >= interval
 
     def save(self, write: Write) -> None:
         """Writes a checkpoint, due or not, where there is a folder for it."""
@@ -331,16 +349,18 @@ class Progress:
 
     @property
     def report_due(self) -> bool:
-        return self._pace.report_due(self.steps, self.elapsed)
+        since = self.elapsed - self._reported_at
+        due = self.steps - self._reported_steps >= REPORT_FRACTION * self._total_steps or since >= REPORT_SECONDS_MAX
+        return due and since >= REPORT_SECONDS
 
     @property
     def unreported(self) -> bool:
         """Whether steps were made since the last report."""
-        return self._pace.unreported(self.steps)
+        return self.steps > self._reported_steps
 
     def report(self, score: float | None, metrics: Mapping[str, float]) -> None:
         """Reports a point of the learning curve, with the steps per second and the stopwatch's sections."""
-        self._pace.reported(self.steps, self.elapsed)
+        self._reported_steps, self._reported_at = self.steps, self.elapsed
         self._context.report(
             Measurement(
                 event="measurement",
@@ -363,7 +383,6 @@ class Progress:
         metrics: Mapping[str, float],
         stopped: Stopped,
         interrupted: bool,
-        stays: bool,
         sample: str | None = None,
     ) -> RunResult:
         """Reports the run's end, which a signal may have brought, and returns its result.
@@ -374,10 +393,9 @@ class Progress:
             metrics: of the whole run.
             stopped: what ended the training.
             interrupted: whether a signal ended the run, then or later.
-            stays: whether a longer run can go on from the last checkpoint.
             sample: text that a language model wrote; None: none.
         """
-        continuable, continuable_seconds = self._continuable(stopped, stays)
+        continuable, continuable_seconds = self._continuable(stopped)
         ending = Ending(
             score=score,
             steps=self.steps,
@@ -397,10 +415,10 @@ class Progress:
         self._context.report(event)
         return run_result(event)
 
-    def _continuable(self, stopped: Stopped, stays: bool) -> tuple[str | None, float | None]:
+    def _continuable(self, stopped: Stopped) -> tuple[str | None, float | None]:
         """Returns the checkpoint from which a longer run can go on, and when in this run it was written."""
         path, seconds = self._stable_path, self._stable_seconds
-        if stays:
+        if self.can_go_on:
             path, seconds = self.path, self.elapsed
         if path is None or seconds is None or stopped != "steps":
             return None, None
@@ -416,7 +434,7 @@ class Progress:
         if path is not None:
             began = time.perf_counter()
             write(path)
-            self._pace.took(time.perf_counter() - began)
+            self._saving_seconds = time.perf_counter() - began
 
 
 def rate_share(settings: TrainSettings, fraction: float, final_fraction: float = 0.0) -> float:
@@ -438,67 +456,3 @@ def rate_share(settings: TrainSettings, fraction: float, final_fraction: float =
     else:
         left = 0.5 * (1 + math.cos(math.pi * along))
     return final_fraction + (1 - final_fraction) * left
-
-
-def decay_is_next(settings: TrainSettings, total_steps: int, steps: int, *, next_size: int, full_size: int) -> bool:
-    """Whether the step size of `wsd` begins to fall in the batch after `steps`, which goes by its middle.
-
-    Args:
-        settings: of the run.
-        total_steps: that it will make.
-        steps: that are made.
-        next_size: steps of the batch that comes next; what the last one has beyond the run's end does not count.
-        full_size: steps of every batch but the last one.
-    """
-    begins = (1 - settings.decay_fraction) * total_steps
-    middle = steps + 0.5 * min(next_size, total_steps - steps)
-    return settings.lr_schedule == "wsd" and steps - 0.5 * full_size <= begins < middle
-
-
-def rate_stays(settings: TrainSettings, fraction: float) -> bool:
-    """Whether the step size has not fallen until `fraction`, in [0, 1], so that a longer run can go on from there."""
-    # With a `decay_fraction` of 0, or of less than half a batch, that of `wsd` never falls.
-    return settings.lr_schedule == "constant" or (
-        settings.lr_schedule == "wsd" and fraction <= 1 - settings.decay_fraction
-    )
-
-
-class Pace:
-    """Knows when the last report and the last checkpoint were made, in steps and in seconds of training."""
-
-    def __init__(self, total_steps: int, checkpoint_seconds: float, processes: int) -> None:
-        """`checkpoint_seconds`: between checkpoints; 0: none is due."""
-        self._total_steps, self._checkpoint_seconds, self._processes = total_steps, checkpoint_seconds, processes
-        self._reported_steps, self._reported_seconds = 0, 0.0
-        self._saved_seconds = 0.0
-        self._saving_seconds = 0.0  # that the last checkpoint took
-
-    def begin(self, steps: int, seconds: float) -> None:
-        """Counts from here on."""
-        self._reported_steps, self._reported_seconds, self._saved_seconds = steps, seconds, seconds
-
-    def report_due(self, steps: int, seconds: float) -> bool:
-        since = seconds - self._reported_seconds
-        due = steps - self._reported_steps >= REPORT_FRACTION * self._total_steps or since >= REPORT_SECONDS_MAX
-        return due and since >= REPORT_SECONDS
-
-    def reported(self, steps: int, seconds: float) -> None:
-        self._reported_steps, self._reported_seconds = steps, seconds
-
-    def unreported(self, steps: int) -> bool:
-        """Whether steps were made since the last report."""
-        return steps > self._reported_steps
-
-    def checkpoint_due(self, seconds: float) -> bool:
-        interval = self._checkpoint_seconds
-        if self._processes == 1:  # several write together, and measure different times
-            interval = max(interval, self._saving_seconds / CHECKPOINT_SHARE)
-        return bool(self._checkpoint_seconds) and seconds - self._saved_seconds >= interval
-
-    def saved(self, seconds: float) -> None:
-        """A checkpoint that was due is written now."""
-        self._saved_seconds = seconds
-
-    def took(self, saving_seconds: float) -> None:
-        """Writing a checkpoint has taken so long."""
-        self._saving_seconds = saving_seconds

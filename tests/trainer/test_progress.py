@@ -1,5 +1,7 @@
 """What is due when in a run of any kind, and when the step size begins to fall."""
 
+import dataclasses
+import math
 import threading
 from pathlib import Path
 from typing import Any
@@ -9,60 +11,52 @@ import torch
 
 from protein.trainer.config import TrainConfig
 from protein.trainer.machine.checkpoint import Checkpoint
-from protein.trainer.machine.distributed import ALONE
+from protein.trainer.machine.distributed import World
 from protein.trainer.machine.precision import Arithmetic
 from protein.trainer.machine.stopwatch import Stopwatch
-from protein.trainer.progress import Pace, Progress, RunContext, decay_is_next, rate_stays
+from protein.trainer.progress import Progress, RunContext
 from protein.trainer.settings import LRSchedule
 
 
-def test_checkpoints_are_due_by_their_interval_and_lie_further_apart_where_they_take_long() -> None:
-    pace = Pace(100, 10.0, processes=1)
-    pace.begin(0, 5.0)
-    assert not pace.checkpoint_due(14.9) and pace.checkpoint_due(15.0)
-    pace.saved(15.0)
-    pace.took(0.3)  # at most 1 % of the time: 30 seconds
-    assert not pace.checkpoint_due(44.9) and pace.checkpoint_due(45.0)
-    several = Pace(100, 10.0, processes=2)
-    several.took(0.3)
-    assert several.checkpoint_due(10.0), "each has measured another time, and they must agree"
-    assert not Pace(100, 0.0, processes=1).checkpoint_due(1e9)
-
-
-def test_reports_are_due_by_the_share_that_is_done_and_by_the_clock() -> None:
-    pace = Pace(1000, 0.0, processes=1)
-    pace.begin(0, 0.0)
-    assert not pace.report_due(19, 5.0) and pace.report_due(20, 5.0)
-    assert not pace.report_due(20, 0.4) and pace.report_due(1, 10.0)
-    assert not pace.unreported(0) and pace.unreported(1)
-    pace.reported(20, 5.0)
-    assert not pace.report_due(39, 9.0) and not pace.unreported(20)
-
-
 @pytest.mark.parametrize(("steps", "is_next"), [(0, False), (60, False), (70, True), (80, False), (90, False)])
-def test_the_decay_begins_in_the_step_whose_middle_is_past_it(steps: int, is_next: bool) -> None:
+def test_the_decay_begins_in_the_step_whose_middle_is_past_it(
+    steps: int, is_next: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It begins after 75 of 100 steps: the batch of 70 to 80 has its middle there."""
-    settings = TrainConfig(lr_schedule="wsd", decay_fraction=0.26)
-    assert decay_is_next(settings, 100, steps, next_size=10, full_size=10) is is_next
-    other = TrainConfig(lr_schedule="cosine", decay_fraction=0.26)
-    assert not decay_is_next(other, 100, steps, next_size=10, full_size=10)
+    for schedule, extends in (("wsd", True), ("wsd", False), ("cosine", True)):
+        settings = {"lr_schedule": schedule, "decay_fraction": 0.26}
+        progress = make_progress(False, [0.0], monkeypatch, extends=extends, **settings)
+        progress.steps = steps
+        assert progress.decay_is_next(10) is (is_next and schedule == "wsd" and extends)
 
 
 @pytest.mark.parametrize(
-    ("schedule", "progress", "stays"),
+    ("schedule", "fraction", "stays"),
     [("constant", 1.0, True), ("wsd", 0.7, True), ("wsd", 0.8, False), ("cosine", 0.1, False), ("linear", 0.1, False)],
 )
 def test_a_longer_run_goes_on_from_where_the_rate_has_not_fallen(
-    schedule: LRSchedule, progress: float, stays: bool
+    schedule: LRSchedule, fraction: float, stays: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert rate_stays(TrainConfig(lr_schedule=schedule, decay_fraction=0.25), progress) is stays
+    for extends in (True, False):
+        progress = make_progress(False, [0.0], monkeypatch, extends=extends, lr_schedule=schedule)
+        progress.steps = round(100 * fraction) - 1
+        progress.advance(2)  # its middle
+        assert progress.can_go_on is (stays and extends)
 
 
-def make_progress(by_time: bool, clock: list[float], monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Progress:
+def make_progress(
+    by_time: bool, clock: list[float], monkeypatch: pytest.MonkeyPatch, *, extends: bool = True, **settings: Any
+) -> Progress:
     """Of a run of 100 steps and 50 seconds on a clock that a test sets; `wsd` falls over the last quarter."""
     monkeypatch.setattr("protein.trainer.progress.time.perf_counter", lambda: clock[0])
     train = TrainConfig(**{"max_seconds": 50.0, "lr_schedule": "wsd", "decay_fraction": 0.25, **settings})
-    context = RunContext(
+    context = make_context()
+    options = {"total_steps": 100, "steps_name": "train.total_tokens", "by_time": by_time, "extends": extends}
+    return Progress(train, context, **options)  # type: ignore[arg-type]
+
+
+def make_context(processes: int = 1) -> RunContext:
+    return RunContext(
         device=torch.device("cpu"),
         threads=1,
         arithmetic=Arithmetic(torch.device("cpu"), 1, "fp32"),
@@ -70,10 +64,51 @@ def make_progress(by_time: bool, clock: list[float], monkeypatch: pytest.MonkeyP
         report=lambda event: None,
         stop=threading.Event(),
         stopwatch=Stopwatch(torch.device("cpu")),
-        world=ALONE,
+        world=World(size=processes),
         speed=1.0,
     )
-    return Progress(train, context, total_steps=100, steps_name="train.total_tokens", by_time=by_time)
+
+
+def test_checkpoints_are_due_by_their_interval_and_lie_further_apart_where_they_take_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a clock that a checkpoint sets forward by .3 seconds: at most 1 % of the time is every 30 seconds."""
+    clock = [0.0]
+
+    def write(path: Path) -> None:
+        clock[0] += 0.3
+
+    def due_at(seconds: float) -> bool:
+        progress.elapsed = seconds
+        return progress.checkpoint_due
+
+    for processes, interval, next_at in ((1, 10.0, 45.0), (2, 10.0, 25.0), (1, 0.0, math.inf)):
+        train = TrainConfig(checkpoint_seconds=interval, total_timesteps=100)
+        monkeypatch.setattr("protein.trainer.progress.time.perf_counter", lambda: clock[0])
+        context = dataclasses.replace(make_context(processes), directory=tmp_path)
+        progress = Progress(train, context, total_steps=100, steps_name="train.total_timesteps")
+        progress.elapsed = 5.0
+        monkeypatch.setattr(progress, "_agree", lambda: None)  # there is no other process
+        progress.begin()
+        assert not due_at(14.9) and due_at(15.0) is bool(interval)
+        progress.between_steps(write, 10)
+        assert not due_at(min(next_at - 0.1, 1e9)) and due_at(min(next_at, 1e9)) is bool(interval)
+
+
+def test_reports_are_due_by_the_share_that_is_done_and_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    progress = make_progress(False, [0.0], monkeypatch)
+    progress.begin()
+
+    def due_at(steps: int, seconds: float) -> bool:
+        progress.steps, progress.elapsed = steps, seconds
+        return progress.report_due
+
+    assert not due_at(1, 5.0) and due_at(2, 5.0)
+    assert not due_at(2, 0.4) and due_at(1, 10.0)
+    assert progress.unreported
+    due_at(2, 5.0)
+    progress.report(None, {})
+    assert not progress.unreported and not due_at(3, 9.0) and due_at(4, 9.0)
 
 
 def make_steps(progress: Progress, clock: list[float], number: int, seconds: float) -> list[tuple[float, bool]]:
@@ -99,7 +134,7 @@ def test_the_schedule_ends_at_the_nearer_limit(
     assert [number for number, (_, falls) in enumerate(made) if falls] == [first_falling]
     assert [progress for progress, _ in made] == sorted(progress for progress, _ in made)
     assert made[0][0] == 0.01 and made[-1][0] == (46 / 50 if seconds == 2.0 else 0.99)
-    assert not progress.rate_stays
+    assert not progress.can_go_on
     tokens = make_progress(False, clock, monkeypatch)
     found = [progress for progress, _ in make_steps(tokens, clock, 24, seconds)]
     assert found == pytest.approx([0.02 * n + 0.01 for n in range(24)])
@@ -143,7 +178,7 @@ def test_without_a_limit_of_time_the_schedule_ends_with_the_steps(monkeypatch: p
     clock = [0.0]
     progress = make_progress(True, clock, monkeypatch, max_seconds=0.0)
     make_steps(progress, clock, 10, 1e6)
-    assert progress.done == 0.2 and progress.rate_stays
+    assert progress.done == 0.2 and progress.can_go_on
 
 
 def test_a_last_step_beyond_the_end_still_has_a_size(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import abc
 import contextlib
 import json
 import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -202,6 +203,17 @@ class EpisodeCounter:
         lengths = np.concatenate([np.zeros(0, np.int32), *(steps for _, _, steps in self._finished)])
         self._finished.clear()
         return Episodes(agent=agents, score=returns, return_=returns, length=lengths)
+
+
+def joined(parts: Iterable[tuple[Episodes, int]]) -> Episodes:
+    """Returns the episodes of several parts of the rows, one part after the other; each with the row it begins at."""
+    episodes, starts = zip(*parts, strict=True)
+    return Episodes(
+        agent=np.concatenate([of_part.agent + start for of_part, start in zip(episodes, starts, strict=True)]),
+        score=np.concatenate([of_part.score for of_part in episodes]),
+        return_=np.concatenate([of_part.return_ for of_part in episodes]),
+        length=np.concatenate([of_part.length for of_part in episodes]),
+    )
 
 
 def picture_game(

@@ -26,13 +26,12 @@ from multiprocessing.connection import Connection
 from multiprocessing.util import Finalize
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from protein.envs_c import Episodes
 
 from ..errors import TrainerError
-from .base import CountedEnv, Resumption, Rows
+from .base import CountedEnv, Resumption, Rows, joined
 from .gym import describe
 from .instances import shares
 from .worker import BUILD, FAILED, GROUPS, MOST_WORKERS, PROBE, READY, RESET, Layout, Shared, num_bytes
@@ -141,14 +140,7 @@ class PoolEnv(CountedEnv):
 
     def drain_episodes(self) -> Episodes:
         """Returns the episodes that finished since the last call, group by group."""
-        drained = [group.drain_episodes() for group in self.groups]
-        starts = [np.int32(group.rows.start) for group in self.groups]
-        return Episodes(
-            agent=np.concatenate([e.agent + start for e, start in zip(drained, starts, strict=True)]),
-            score=np.concatenate([e.score for e in drained]),
-            return_=np.concatenate([e.return_ for e in drained]),
-            length=np.concatenate([e.length for e in drained]),
-        )
+        return joined((group.drain_episodes(), group.rows.start) for group in self.groups)
 
     def send(self, group: int) -> None:
         """Has the workers step a group, whose actions lie in the shared memory."""

@@ -150,7 +150,6 @@ class LanguageTraining:
             metrics=metrics,
             stopped=stopped,
             interrupted=interrupted,
-            stays=progress.rate_stays,
             sample=written,
         )
 
@@ -227,7 +226,7 @@ class LanguageTraining:
         progress.begin()
         self._curve.begin(progress.steps, progress.done)
         while progress.steps < total:
-            stopped = progress.between_steps(self._write, decays=progress.decay_is_next(size))
+            stopped = progress.between_steps(self._write, size)
             if stopped:
                 break
             progress.begin_step()

@@ -31,6 +31,7 @@ environments in other processes.
 
 import contextlib
 import copy
+import dataclasses
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import cast
@@ -41,6 +42,7 @@ from protein.envs_c import Episodes
 
 from ..environments import VectorEnv
 from ..environments.base import Rows
+from ..machine.cuda import to_device
 from ..machine.stopwatch import Stopwatch
 from ..model.policy import Policy
 from ..optim.optimizer import flatten_
@@ -92,6 +94,11 @@ class InterleavedRollout(Rollout):
     def _group(self, envs: VectorEnv, columns: slice) -> BackgroundGroup:
         return BackgroundGroup(envs, columns)
 
+    def close(self) -> None:
+        """Waits until no environment is stepping; nothing can be collected afterwards."""
+        for group in cast(list[BackgroundGroup], self._groups):
+            group.close()
+
     def _take_steps(self, steps: int, time_is_up: Callable[[], bool], finals: Finals) -> int:
         """Steps each group as soon as its last step is done; returns how many steps each has taken.
 
@@ -112,7 +119,19 @@ class InterleavedRollout(Rollout):
             if min(taken) < steps and waiting:
                 assert groups[0].pool is not None
                 groups[0].pool.receive()
+        for group in groups:
+            group.wait()
         return steps
+
+    def _advance(self, group: BackgroundGroup, t: int, finals: Finals) -> None:
+        """Waits for a group's last step, acts, and begins its step `t`."""
+        self._stopwatch.switch("environment")
+        group.wait()
+        self._stopwatch.switch("rollout_forward")
+        self._value_final_observations(group, finals)
+        self._act(group, t)
+        self._stopwatch.switch("environment")
+        group.step(t)
 
 
 class Snapshot:
@@ -161,11 +180,6 @@ class Collector:
         to_gpu = device.type == "cuda" and rollout.device.type == "cpu"
         self._copies = torch.cuda.Stream(device) if to_gpu else None
 
-    @property
-    def in_flight(self) -> bool:
-        """Whether a batch has been begun and not taken. Then the rollout's state must not be saved."""
-        return self._pending is not None
-
     def begin(self, steps: int, time_is_up: Callable[[], bool] = lambda: False) -> None:
         """Begins a batch with the snapshot as it is. Needs `overlap`. `time_is_up`: see `Rollout.collect`."""
         assert self._thread is not None and self._pending is None
@@ -182,7 +196,7 @@ class Collector:
         if self._thread is None:
             self._stopwatch.switch("copy")
             self._snapshot.take(self._weights)
-            batch, episodes = self._rollout.collect(steps, time_is_up), self._rollout.drain_episodes()
+            batch, episodes = self._rollout.take(steps, time_is_up)
             self._stopwatch.switch("copy")
             batch = self._sent(batch)
         else:
@@ -202,29 +216,43 @@ class Collector:
         return batch, episodes
 
     def close(self) -> None:
-        """Waits for a batch that was begun, and drops it."""
+        """Waits for a batch that was begun, and drops it; closes the rollout."""
         if self._thread is not None:
             self._thread.shutdown()
+        self._rollout.close()
 
     def _in_thread(self, steps: int, time_is_up: Callable[[], bool]) -> tuple[Batch, Episodes]:
         self._prepare()
         on_stream = torch.cuda.stream(self._stream) if self._stream is not None else contextlib.nullcontext()
         with on_stream:
-            return self._sent(self._rollout.collect(steps, time_is_up)), self._rollout.drain_episodes()
+            batch, episodes = self._rollout.take(steps, time_is_up)
+            return self._sent(batch), episodes
 
     def _sent(self, batch: Batch) -> Batch:
         """Begins to copy a batch to a GPU. Its buffers are not written again before the update has ended."""
         if self._copies is None:
             return batch
         with torch.cuda.stream(self._copies):
-            return batch.to(self._device)
+            return moved(batch, self._device)
 
     def _received(self, batch: Batch) -> Batch:
         """Returns a batch that was sent, for the stream that trains."""
         if self._copies is None:
-            return batch.to(self._device)
+            return moved(batch, self._device)
         training = torch.cuda.current_stream(self._device)
         training.wait_stream(self._copies)
-        for tensor in batch.tensors():
+        for tensor in _tensors(batch).values():
             tensor.record_stream(training)  # its memory was allocated for the other stream
         return batch
+
+
+def moved(batch: Batch, device: torch.device) -> Batch:
+    """Returns the batch on another device, as `to_device` copies; itself where it is there."""
+    if batch.rewards.device == device:
+        return batch
+    return dataclasses.replace(batch, **{name: to_device(t, device) for name, t in _tensors(batch).items()})
+
+
+def _tensors(batch: Batch) -> dict[str, torch.Tensor]:
+    found = {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)}
+    return {name: tensor for name, tensor in found.items() if tensor is not None}

@@ -27,6 +27,7 @@ import torch
 from protein.envs_c import EnvSpec, Episodes
 
 from ..environments import VectorEnv, playing, resume
+from ..environments.base import joined
 from ..machine.cuda import host_zeros, to_device
 from ..machine.distributed import ALONE, World
 from ..machine.precision import autocast
@@ -83,21 +84,6 @@ class Batch:
             playing=flat(self.playing),
             follows=flat(self.follows),
         )
-
-    def to(self, device: torch.device) -> "Batch":
-        """Returns the batch on another device, as `to_device` copies; itself where it is there."""
-        if self.rewards.device == device:
-            return self
-        moved: dict[str, Any] = {}
-        for field in dataclasses.fields(self):
-            tensor = getattr(self, field.name)
-            moved[field.name] = None if tensor is None else to_device(tensor, device)
-        return Batch(**moved)
-
-    def tensors(self) -> list[torch.Tensor]:
-        """Returns all tensors of the batch."""
-        found = [getattr(self, field.name) for field in dataclasses.fields(self)]
-        return [tensor for tensor in found if tensor is not None]
 
 
 class Row(NamedTuple):
@@ -185,17 +171,11 @@ class Group:
         self.finals: list[tuple[int, npt.NDArray[np.int64], npt.NDArray[Any]]] = []  # step, agents, rows
 
     def step(self, t: int) -> None:
-        """Steps the environments, or begins to."""
+        """Steps the environments."""
         if self.playing is not None:
             self.playing[t] = playing(self.envs)
         self.envs.step(*self.rows[t], self.final_observations)
         self.keep_finals(t)
-
-    def wait(self) -> None:
-        """Waits for a step that was begun, and raises the error that it raised."""
-
-    def close(self) -> None:
-        """Waits for a step that was begun, even if it fails."""
 
     def keep_finals(self, t: int) -> None:
         """Keeps the final observations of the episodes that were truncated at step `t`."""
@@ -224,7 +204,7 @@ class Rollout:
         keep: int = 1,
         pin: bool = False,
     ) -> None:
-        """`envs`: this process's share; several parts of it step in turn.
+        """`envs`: this process's share. Several parts of it need an `InterleavedRollout`.
 
         `keep`: how many batches are kept; `collect` overwrites the oldest. `pin`: batches are copied to a GPU, so host
         buffers are in pinned memory; where the network is on a GPU they are in any case.
@@ -282,8 +262,6 @@ class Rollout:
 
     def close(self) -> None:
         """Waits until no environment is stepping; nothing can be collected afterwards."""
-        for group in self._groups:
-            group.close()
 
     def reset(self, seed: int) -> None:
         """Starts every environment anew. The next `collect` continues from there."""
@@ -323,6 +301,10 @@ class Rollout:
             self._state.copy_(state["recurrent"])
         self.conditioning.set_own_state(state)
 
+    def take(self, steps: int, time_is_up: Callable[[], bool] = lambda: False) -> tuple[Batch, Episodes]:
+        """Returns a batch, as `collect` does, and the episodes that finished in it."""
+        return self.collect(steps, time_is_up), self.drain_episodes()
+
     def collect(self, steps: int, time_is_up: Callable[[], bool] = lambda: False) -> Batch:
         """Takes `steps` steps, at most the horizon, in every environment. Leaves the stopwatch in `other`.
 
@@ -347,10 +329,7 @@ class Rollout:
         switch("rollout_forward")
         self._policy.distribution.fill_noise_(self._all_noise[:steps], self._generator)
         finals: Finals = []
-        steps = self._take_steps(steps, time_is_up, finals)
-        for group in groups:
-            group.wait()
-        self._start = steps
+        self._start = steps = self._take_steps(steps, time_is_up, finals)
         switch("rollout_forward")
         for group in groups:
             self._value_final_observations(group, finals)
@@ -360,23 +339,17 @@ class Rollout:
         return batch
 
     def _take_steps(self, steps: int, time_is_up: Callable[[], bool], finals: Finals) -> int:
-        """Steps the groups one after the other; returns how many steps each has taken."""
+        """Acts and steps the environments; returns how many steps they have taken."""
+        (group,) = self._groups
         for t in range(steps):
             if t and time_is_up():
                 return t
-            for group in self._groups:
-                self._advance(group, t, finals)
+            self._stopwatch.switch("rollout_forward")
+            self._value_final_observations(group, finals)
+            self._act(group, t)
+            self._stopwatch.switch("environment")
+            group.step(t)
         return steps
-
-    def _advance(self, group: Group, t: int, finals: Finals) -> None:
-        """Waits for a group's last step, acts, and begins its step `t`."""
-        self._stopwatch.switch("environment")
-        group.wait()
-        self._stopwatch.switch("rollout_forward")
-        self._value_final_observations(group, finals)
-        self._act(group, t)
-        self._stopwatch.switch("environment")
-        group.step(t)
 
     def _act(self, group: Group, t: int) -> None:
         """Chooses the actions of one group at step `t` and hands them to the environment's buffer."""
@@ -464,15 +437,4 @@ class Rollout:
 
     def drain_episodes(self) -> Episodes:
         """Returns the episodes that finished since the last call, group by group, each in the order of their ends."""
-        drained = [group.envs.drain_episodes() for group in self._groups]
-        if len(drained) == 1:
-            return drained[0]
-        columns = {
-            field.name: np.concatenate([getattr(episodes, field.name) for episodes in drained])
-            for field in dataclasses.fields(Episodes)
-        }
-        starts = [
-            np.full(len(e), group.columns.start, np.int32) for e, group in zip(drained, self._groups, strict=True)
-        ]
-        columns["agent"] += np.concatenate(starts)
-        return Episodes(**columns)
+        return joined((group.envs.drain_episodes(), group.columns.start) for group in self._groups)

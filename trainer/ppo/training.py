@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..config import RunConfig, TrainConfig, check_batch
+from ..config import RunConfig, check_batch
 from ..environments import ASYNC, VectorEnv, closing, groups, kind_of, make
 from ..errors import ConfigError, DivergedError
 from ..evaluate import envs_for, play
@@ -27,7 +27,7 @@ from ..machine.precision import env_threads, half_convolutions
 from ..machine.stopwatch import Stopwatch
 from ..model.policy import Policy
 from ..normalise import decided
-from ..progress import Progress, RunContext, decay_is_next
+from ..progress import Progress, RunContext
 from .overlap import Collector, InterleavedRollout, Snapshot
 from .rollout import Rollout
 from .state import Scores, TrainingState
@@ -41,7 +41,14 @@ class Training:
     def __init__(self, config: RunConfig, context: RunContext) -> None:
         train, device, world = config.train, context.device, context.world
         self._config, self._context, self._world, self._stopwatch = config, context, world, context.stopwatch
-        self.progress = Progress(train, context, total_steps=train.total_timesteps, steps_name="train.total_timesteps")
+        self.progress = Progress(
+            train,
+            context,
+            total_steps=train.total_timesteps,
+            steps_name="train.total_timesteps",
+            # A longer run would have had another entropy bonus from its first step on.
+            extends=train.ent_coef_final < 0 or train.ent_coef_final == train.ent_coef,
+        )
         weights, actions, shuffle, envs, evaluation, random_play = (
             int(seed) for seed in np.random.SeedSequence(train.seed).generate_state(6, np.uint32)
         )
@@ -60,7 +67,7 @@ class Training:
         self._envs = [group for batch in made for group in groups(batch)]
         self._spec = self._envs[0].spec
         self._agents = sum(env.num_agents for env in self._envs) * world.size  # of all processes
-        self._schedule = Schedule(train, self._agents)
+        self._full = self._agents * train.horizon  # steps of an iteration; the last one may have fewer
         self._policy = Policy(
             self._spec,
             config.policy,
@@ -97,10 +104,10 @@ class Training:
             keep=2 if train.overlap else 1,
             pin=device.type == "cuda",
         )
-        self._collector: Collector | None = None  # the rollout itself collects
+        self._source: Rollout | Collector = self._rollout  # of batches
         if snapshot is not None:
             own_agents, layer = self._agents // world.size, self._policy.largest_layer
-            self._collector = Collector(
+            self._source = Collector(
                 self._rollout,
                 snapshot,
                 self._ppo.weights,
@@ -140,7 +147,7 @@ class Training:
         if self._config.train.compile:
             self._prepare(self._config.train.minibatch_size // self._world.size)
             timings["compile"] = self._ppo.compile(
-                self._spec.observation_size, self._agents // self._world.size, self._schedule.horizons(progress.steps)
+                self._spec.observation_size, self._agents // self._world.size, self._horizons()
             )
         start = progress.start(
             self._config.subject,
@@ -154,11 +161,7 @@ class Training:
         if self._workers:
             start["workers"] = self._workers
         self._context.report(start)
-        try:
-            stopped = self._train()
-        finally:
-            if self._collector is not None:
-                self._collector.close()
+        stopped = self._train()
         progress.save(self._write)
         recent = self._scores.summary()
         self._world.close()  # from here on the processes share nothing
@@ -193,12 +196,11 @@ class Training:
             metrics=metrics,
             stopped=stopped,
             interrupted=interrupted,
-            stays=progress.rate_stays and not self._schedule.bonus_varies,
         )
 
     def close(self) -> None:
         """Closes the environments and what they hold, such as processes. It may be called twice."""
-        self._rollout.close()
+        self._source.close()
         with closing(*self._envs):
             pass
 
@@ -214,31 +216,27 @@ class Training:
 
     def _train(self) -> Stopped:
         """Trains until the steps are done, the time is up or a signal came. Returns which of the three."""
-        train, agents, stopwatch, world = self._config.train, self._agents, self._stopwatch, self._world
+        train, stopwatch, world = self._config.train, self._stopwatch, self._world
         progress, stopped = self.progress, None
+        ahead = False  # whether the next batch is begun already; then the rollout's state must not be saved
         progress.begin()
         if train.overlap:  # both threads use these settings, so they must not change while one of them computes
             self._prepare(train.minibatch_size // world.size)
         while progress.steps < train.total_timesteps:
-            if self._collector is None or not self._collector.in_flight:
-                stopped = progress.between_steps(self._write, decays=self._schedule.decay_is_next(progress.steps))
+            if not ahead:
+                stopped = progress.between_steps(self._write, self._full)
                 if stopped:
                     break
             progress.begin_step()
             stopwatch.switch("other")
             if not train.overlap:
-                self._prepare(agents // world.size)
-            horizon = self._schedule.horizon(progress.steps)
-            if self._collector is None:
-                batch, finished = self._rollout.collect(horizon, progress.time_is_up), self._rollout.drain_episodes()
-            else:
-                batch, finished = self._collector.take(horizon, progress.time_is_up)
+                self._prepare(self._agents // world.size)
+            batch, finished = self._source.take(self._horizon(), progress.time_is_up)
             batch = self._rollout.settle(batch, world)
             taken = len(batch) * world.size
             fraction = progress.fraction(taken)
             progress.advance(taken)
-            if self._collector is not None and train.overlap:
-                self._collect_ahead(self._collector)
+            ahead = train.overlap and self._collect_ahead()
             self._prepare(min(train.minibatch_size // world.size, len(batch)))
             try:
                 self._figures |= self._ppo.update(batch, fraction, progress.time_is_up)
@@ -254,13 +252,26 @@ class Training:
             self._measure()
         return stopped or "steps"
 
-    def _collect_ahead(self, collector: Collector) -> None:
-        """Begins the next batch beside the update, where nothing comes before it."""
-        progress, schedule, total = self.progress, self._schedule, self._config.train.total_timesteps
-        # A checkpoint or an end that is due comes after this batch, so no other is begun.
-        ends = progress.checkpoint_due or schedule.decay_is_next(progress.steps) or progress.ended() is not None
-        if not ends and not progress.time_is_up() and progress.steps < total:
-            collector.begin(schedule.horizon(progress.steps), progress.time_is_up)
+    def _collect_ahead(self) -> bool:
+        """Begins the next batch beside the update, unless a checkpoint or an end comes before it; whether it did."""
+        progress = self.progress
+        stops = progress.checkpoint_due or progress.decay_is_next(self._full) or progress.ended() is not None
+        if stops or progress.time_is_up() or progress.steps >= self._config.train.total_timesteps:
+            return False
+        assert isinstance(self._source, Collector)
+        self._source.begin(self._horizon(), progress.time_is_up)
+        return True
+
+    def _horizon(self) -> int:
+        """Returns the length of the next iteration. The last one may be shorter, to end at the run's steps."""
+        train = self._config.train
+        return min(train.horizon, -(-(train.total_timesteps - self.progress.steps) // self._agents))
+
+    def _horizons(self) -> set[int]:
+        """Returns the lengths of all iterations that are to come."""
+        left, horizon = max(self._config.train.total_timesteps - self.progress.steps, 0), self._config.train.horizon
+        rest = -(-(left % self._full) // self._agents)
+        return ({horizon} if left >= self._full else set()) | ({rest} if rest else set())
 
     def _prepare(self, rows: int) -> None:
         self._context.arithmetic.prepare(rows, self._policy.largest_layer)
@@ -273,41 +284,6 @@ class Training:
 
     def _write(self, path: Path) -> None:
         self._state.write(path, self._config, self.progress)
-
-
-class Schedule:
-    """How long each iteration is, and before which one the step size begins to decay.
-
-    Attributes:
-        bonus_varies: whether the weight of the entropy bonus changes during the run. Then a longer run cannot go on
-            from it, because it would have had another bonus from its first step on.
-    """
-
-    def __init__(self, train: TrainConfig, agents: int) -> None:
-        self._train, self._agents = train, agents
-        self.bonus_varies = train.ent_coef_final >= 0 and train.ent_coef_final != train.ent_coef
-
-    def horizon(self, steps: int) -> int:
-        """Returns the length of the iteration after `steps`. The last one may be shorter, to end at the run's steps."""
-        return min(self._train.horizon, -(-(self._train.total_timesteps - steps) // self._agents))
-
-    def horizons(self, steps: int) -> set[int]:
-        """Returns the lengths of all iterations that are to come after `steps`."""
-        left = max(self._train.total_timesteps - steps, 0)
-        whole, rest = divmod(left, self._train.horizon * self._agents)
-        full = {self._train.horizon} if whole else set()
-        return full | ({-(-rest // self._agents)} if rest else set())
-
-    def decay_is_next(self, steps: int) -> bool:
-        """Whether the step size of `wsd` begins to fall in the batch after `steps`, which goes by its middle.
-
-        So a longer run can go on from there. It is never so where it could not.
-        """
-        train, agents = self._train, self._agents
-        next_size, full_size = self.horizon(steps) * agents, train.horizon * agents
-        return not self.bonus_varies and decay_is_next(
-            train, train.total_timesteps, steps, next_size=next_size, full_size=full_size
-        )
 
 
 def _make_envs(
