@@ -106,7 +106,7 @@ class Database:
         """Turns what Python says of a value that was never written so into one line."""
         try:
             yield
-        except (ValueError, TypeError, KeyError, ArithmeticError) as error:
+        except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
             whose = "" if sweep_id is None else f" of sweep {sweep_id}"
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise StoreError(

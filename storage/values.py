@@ -229,7 +229,7 @@ def json_object(what: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a copy made of plain JSON values (tuples become lists)."""
     try:
         copy: dict[str, Any] = json.loads(json.dumps(values, allow_nan=False, default=_plain))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise StoreError(f"{what} cannot be stored: {error}; it must be plain JSON without NaN and infinity") from error
     _check_texts(what, copy)
     return copy

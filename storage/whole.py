@@ -180,7 +180,7 @@ def write(session: Session, items: Iterable[Item], shown: str, progress: Progres
                 batch = []
                 progress(num_trials, expected)
         end_sweep()
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise StoreError(f"{' '.join(str(error).split())[:300]}; nothing was stored") from error
     return done
 

@@ -130,7 +130,7 @@ def read_file(path: Path, read: Callable[[dict[str, Any]], Config]) -> Config:
 
     try:
         nested = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
     if not isinstance(nested, dict):
         raise ConfigError(f"cannot read {path}: it must hold sections such as 'train', got {type(nested).__name__}")

@@ -346,7 +346,7 @@ def keep(
     }
     with contextlib.suppress(OSError, RuntimeError):
         path = _path(sweep)
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
             before = json.loads(path.read_text(encoding="utf-8"))
             if before["cursor"] == entry["cursor"]:
                 entry["trials"] = {**before["trials"], **entry["trials"]}

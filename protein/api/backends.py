@@ -225,7 +225,7 @@ def _resources(text: str | None) -> Mapping[str, float]:
     example = """as in --resources '{"A100": 1}'"""
     try:
         given: Any = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"--resources {text} is not JSON ({error}); give names and numbers, {example}") from error
     if not isinstance(given, dict) or not all(
         isinstance(amount, int | float) and not isinstance(amount, bool) and amount > 0 for amount in given.values()

@@ -331,7 +331,7 @@ def _parse_message(line: str) -> Message | None:
     """Returns a message; None for a line that is none."""
     try:
         found = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) and isinstance(found.get("event"), str) else None
 

@@ -169,11 +169,19 @@ def run_view(command: Command) -> int:
     stores.check(store_url)  # before the address is printed; the store is opened while the page loads
     token = security.new_token() if arguments.token else None
     listening = app.listen(arguments.host, arguments.port)
-    address = f"http://{_shown_host(arguments.host)}:{listening.getsockname()[1]}/"
+    port = listening.getsockname()[1]
+    address = f"http://{_shown_host(arguments.host)}:{port}/"
     if token is not None:
         address += f"?token={token}"
     with contextlib.suppress(KeyboardInterrupt):  # from the line on that promises it
         print(f"protein view: {address}  (Ctrl-C ends it)", flush=True)
+        if not local:
+            print(
+                "note: the token and the store travel unencrypted. Safer: leave out --host, and reach the page by "
+                f"ssh -L {port}:127.0.0.1:{port} {socket.gethostname()}, or by a proxy with TLS (docs/pages.md)",
+                file=sys.stderr,
+                flush=True,
+            )
         if arguments.open:
             import webbrowser
 

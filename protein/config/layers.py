@@ -174,7 +174,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{source}: no such config file; check the path") from None
     except OSError as error:
         raise ConfigError(f"{source}: cannot be read ({error.strerror}); check the path and its permissions") from error
-    except ValueError as error:  # of either parser, or of a file that is not UTF-8
+    except (ValueError, RecursionError) as error:  # of either parser, or of a file that is not UTF-8
         raise ConfigError(f"{source}: not valid {kind}: {error}") from error
     if not isinstance(found, dict):
         raise ConfigError(f"{source}: holds a {type(found).__name__}; a config file holds sections of values")

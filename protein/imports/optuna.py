@@ -116,7 +116,7 @@ def _require_journal(path: Path, place: str) -> None:
         entry = json.loads(first)
         if isinstance(entry, dict) and "op_code" in entry:
             return
-    except ValueError:  # no text, or no JSON
+    except (ValueError, RecursionError):  # no text, or no JSON
         pass
     raise UsageError(
         f"{place} is no storage of Optuna: neither a SQLite file nor a journal, whose lines are JSON with an op_code;"

@@ -77,7 +77,7 @@ def _log(path: Path) -> dict[str, Any] | None:
     """Returns a file's contents; None where it is no log of a run. PufferLib may be writing it right now."""
     try:
         data = json.loads(path.read_text())
-    except (ValueError, OSError):
+    except (ValueError, OSError, RecursionError):
         return None
     metrics = data.get("metrics") if isinstance(data, dict) else None
     fits = isinstance(metrics, dict) and isinstance(metrics.get(STEPS), list) and bool(metrics[STEPS])

@@ -123,7 +123,7 @@ def checkpoint_header(file: Path) -> dict[str, Any] | None:
             return None
         run: dict[str, Any] = json.loads(header["__metadata__"]["run"])
         return run if isinstance(run, dict) else None
-    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
         return None
 
 
@@ -159,7 +159,7 @@ def attempt(directory: Path, steps: int) -> int:
         if int(before["steps"]) >= steps:
             steps, without_step = int(before["steps"]), int(before.get("without_step", before["count"])) + 1
             count = int(before["count"]) + 1 if int(before["written"]) == written else 1
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         pass
     kept = {"steps": steps, "count": count, "without_step": without_step, "written": written}
     with contextlib.suppress(OSError):

@@ -87,7 +87,7 @@ class Position:
 
     def _load(self) -> None:
         """Takes over the file where it is of this sweep and destination. A damaged one counts as none."""
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
             state: Mapping[str, Any] = json.loads(self._path.read_text())
             if any(state[name] != value for name, value in self._identity.items()):
                 return

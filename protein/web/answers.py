@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import anyio.to_thread
 from starlette.datastructures import QueryParams
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -113,14 +113,17 @@ def post(path: str, handler: Writer) -> Route:
     """Returns a route that takes a JSON object and answers POST with what the handler returns."""
 
     async def endpoint(request: Request) -> Response:
-        body = b""
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > MAX_BODY_BYTES:
-                return failure(f"the request is larger than the limit of {MAX_BODY_BYTES} bytes", 413)
+        body = bytearray()
+        try:
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > MAX_BODY_BYTES:
+                    return failure(f"the request is larger than the limit of {MAX_BODY_BYTES} bytes", 413)
+        except ClientDisconnect:
+            return failure("the request has ended before it was whole", 400)  # which nobody reads any more
         try:
             given = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             given = None
         if not isinstance(given, dict):
             return failure("the request is not a JSON object", 400)

@@ -4,6 +4,7 @@ The server listens before the store is open, so that the page is there in well u
 until then. What takes long to import (SQLAlchemy, numpy, the pages' own modules) is imported meanwhile.
 """
 
+import asyncio
 import contextlib
 import importlib
 import socket
@@ -15,6 +16,7 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+import h11
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -22,10 +24,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Mount, Route, Router
 from starlette.staticfiles import StaticFiles
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from protein.errors import ProteinError, UsageError
 from protein.web.answers import failure
-from protein.web.security import Guard, Receive, Scope, Send
+from protein.web.security import MAX_HEAD_BYTES, Guard, Receive, Scope, Send
 
 STATIC = Path(__file__).parent / "static"
 # The modules of `protein.web.pages`, each with `routes(viewer)`; their paths begin behind /api. The first ones answer
@@ -47,6 +50,7 @@ PAGES = (
 )
 DEFAULT_PORT = 8742
 GRACE_SECONDS = 2  # how long answers may take after Ctrl-C
+REQUEST_SECONDS = 10.0  # within which a request's head must be whole, and then its body
 
 
 class Opening:
@@ -204,14 +208,50 @@ def make_server(store_url: str, *, host: str, token: str | None, artifacts: Path
     config = uvicorn.Config(
         create_app(opening, host=host, token=token),
         access_log=False,  # its lines would hold what people search for, and the token
-        log_level="warning",
+        log_level="error",  # a stranger's broken requests are warnings, and would fill the terminal
         lifespan="off",
+        http=WholeRequests,  # and not what else is installed: all machines have the same limits
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         ws="none",
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     return PageServer(config, opening)
+
+
+class WholeRequests(H11Protocol):
+    """A connection that is closed where a request's head, or then its body, is not whole within `REQUEST_SECONDS`.
+
+    That is one limit for all of it, and not one for each read: else a client that sends a byte now and then keeps its
+    connection for ever. An answer may take as long as it does.
+    """
+
+    _part: tuple[object, object] | None = None  # of which request what is awaited
+    _limit: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._watch()
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._limit is not None:
+            self._limit.cancel()
+
+    def _watch(self) -> None:
+        awaited = self.conn.their_state
+        if (awaited, self.cycle) == self._part:
+            return
+        self._part = awaited, self.cycle
+        if self._limit is not None:
+            self._limit.cancel()
+        if awaited in (h11.IDLE, h11.SEND_BODY):
+            self._limit = self.loop.call_later(REQUEST_SECONDS, self.transport.abort)
 
 
 class PageServer(uvicorn.Server):

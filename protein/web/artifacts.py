@@ -149,7 +149,7 @@ def write(checkpoint: Path, prompt: str, seed: int, stopping: threading.Event) -
         written = _evaluate(words, Path(folder), stopping, f"writing takes longer than {PLAY_SECONDS:.0f} s")
         try:
             return str(json.loads(written)["text"])
-        except (ValueError, KeyError) as error:
+        except (ValueError, KeyError, RecursionError) as error:
             raise UsageError(f"the model cannot write: {_last_line(Path(folder) / 'stderr')}") from error
 
 

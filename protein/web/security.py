@@ -1,6 +1,6 @@
 """Who may ask the server for what. Each rule stands against one attack that a local server invites.
 
-- It listens on this machine alone, unless a token was made for it.
+- It listens on this machine alone, unless a token was made for it. It does not encrypt: TLS is a proxy's work.
 - **Host**: a page of another site can make its own name point to 127.0.0.1 and read our answers as its own. So a
   request must name this machine.
 - **Origin**: a page of another site can send requests to 127.0.0.1. So a request that a browser sent for another site
@@ -30,6 +30,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MAX_ADDRESS_BYTES = 32_768  # of a path with its query: a selection of many trials is a long one
+MAX_HEAD_BYTES = 2 * MAX_ADDRESS_BYTES  # of a request's first line and headers
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 _SAFE_METHODS = ("GET", "HEAD")
 _COOKIE = "protein_view"
@@ -89,9 +90,8 @@ class Guard:
     def __init__(self, app: App, *, host: str, token: str | None) -> None:
         self._app = app
         self._token = token
-        self._local = is_loopback(host)
         self._names = {*_LOOPBACK_NAMES, host.strip("[]").lower()}
-        if not self._local:
+        if token is not None:  # also on loopback: a proxy with TLS on this machine passes on the name that others use
             self._names |= {socket.gethostname().lower(), socket.getfqdn().lower()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -150,7 +150,7 @@ class Guard:
             return False
         if name in self._names:
             return True
-        if self._local:
+        if self._token is None:
             return False
         try:  # a name can be made to point anywhere, a number cannot
             ipaddress.ip_address(name)

@@ -18,6 +18,7 @@ from protein.storage.database import create_engine, explain, parse_url
 from protein.storage.whole import WholeStore
 from protein.types import Machine
 
+DEEP = '{"a":' * 50_000 + "1" + "}" * 50_000  # deeper than any parser of JSON goes
 READERS: dict[str, Callable[[WholeStore], object]] = {
     "list_sweeps": lambda store: store.list_sweeps(),
     "columns": lambda store: store.columns(1),
@@ -84,6 +85,10 @@ def test_flipped_bits_never_give_a_traceback(whole: bytes, seed: int, tmp_path: 
         ("UPDATE trials SET score = 'high' WHERE number = 3", "columns"),
         ("UPDATE annotations SET tags = '3'", "columns"),
         ("UPDATE trials SET params = '{' WHERE number = 3", "trials"),
+        (f"UPDATE trials SET params = '{DEEP}' WHERE number = 3", "trials"),
+        (f"UPDATE trials SET metrics = '{DEEP}' WHERE number = 3", "columns"),
+        (f"UPDATE sweeps SET config = '{DEEP}'", "list_sweeps"),
+        (f"UPDATE measurements SET metrics = '{DEEP}' WHERE position = 3", "read_sweeps"),
         ("UPDATE trials SET number = 9007199254741015 WHERE number = 3", "trials"),
         ("UPDATE trials SET number = 9007199254741015 WHERE number = 3", "columns"),
         ("UPDATE trials SET number = -1 WHERE number = 3", "columns"),

@@ -64,7 +64,7 @@ def is_released(path: Path) -> bool:
     """Whether this is a folder of released weights: its `config.json` is there, and is not that of a run of ours."""
     try:
         found = json.loads((path / SETTINGS_FILE).read_bytes())
-    except ValueError:  # damaged, which reading it as released weights says
+    except (ValueError, RecursionError):  # damaged, which reading it as released weights says
         return True
     except OSError:
         return False
@@ -82,7 +82,7 @@ def read_settings(folder: Path) -> Released:
         settings = json.loads(file.read_text(encoding="utf-8"))
         if not isinstance(settings, dict):
             raise TypeError(f"it holds a {type(settings).__name__}, and no settings")
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise CheckpointError(
             f"cannot read {file}: {error}: name a folder that holds {SETTINGS_FILE} and {WEIGHTS_FILE}"
         ) from error

@@ -168,7 +168,7 @@ def read(path: Path, *, prefix: str | tuple[str, ...] = "", kind: str | None = N
         _require_whole(metadata, tensors, prefix)
     except FileNotFoundError as error:
         raise CheckpointError(f"there is no checkpoint {path}") from error
-    except (OSError, SafetensorError, ValueError) as error:
+    except (OSError, SafetensorError, ValueError, RecursionError) as error:
         raise CheckpointError(
             f"cannot read {path}, it is damaged or no checkpoint: {error}: give an older or another one"
         ) from error
@@ -188,7 +188,7 @@ def read(path: Path, *, prefix: str | tuple[str, ...] = "", kind: str | None = N
             first_step=run.get("first_step", 0),  # earlier versions did not write it
             details={name: value for name, value in run.items() if name not in _OURS},
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise damaged(path, error) from error
     if kind is not None and saved.kind != kind:
         raise CheckpointError(

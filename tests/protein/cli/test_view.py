@@ -70,7 +70,9 @@ def test_on_all_addresses_it_is_named_as_others_reach_it(filled: Path) -> None:
             connection.close()
     finally:
         process.kill()
-        process.communicate()
+        _, err = process.communicate()
+    assert "unencrypted" in err and f"ssh -L {match[2]}:127.0.0.1:{match[2]} {match[1]}," in err and "TLS" in err
+    assert match[3].partition("=")[2] not in err
 
 
 def test_a_store_of_a_newer_version_ends_it_with_the_reason(filled: Path) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import http.client
 import json
+import socket
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -220,6 +221,17 @@ def test_the_address_with_the_token_signs_in_by_a_cookie(guarded: Served) -> Non
     bearer = {"Authorization": f"Bearer {TOKEN}", **JSON}
     body["note"] = ""
     assert ask(guarded, "/api/annotate", bearer, method="POST", body=body)[0] == 200
+
+
+@pytest.mark.parametrize("name", [socket.gethostname(), "192.168.7.7"])
+def test_behind_a_proxy_with_tls_the_page_answers_to_the_name_that_others_use(guarded: Served, name: str) -> None:
+    passed_on = {"Host": f"{name}:8443", "Origin": f"https://{name}:8443", **JSON}
+    body = {"sweep": "pong", "numbers": [1], "note": ""}
+    cookie = {"Cookie": f"protein_view_{guarded.port}={TOKEN}"}
+    assert ask(guarded, "/api/annotate", {**passed_on, **cookie}, method="POST", body=body)[0] == 200
+    assert ask(guarded, "/api/annotate", passed_on, method="POST", body=body)[0] == 401
+    other = {**passed_on, **cookie, "Host": "evil.example:8443"}
+    assert ask(guarded, "/api/annotate", other, method="POST", body=body)[0] == 403
 
 
 def test_the_log_holds_no_token(guarded: Served, capfd: pytest.CaptureFixture[str]) -> None:

@@ -333,7 +333,7 @@ def _text_of_line(path: Path, number: int, line: bytes) -> bytes:
         if not isinstance(text, str):
             raise TypeError(f"text is {type(text).__name__}")
         return text.encode("utf-8", errors="surrogatepass")
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         raise DataError(
             f"{path}, line {number}: no JSON object with a 'text' ({type(error).__name__}: {error}):"
             " mend the line, or rename the file if it is plain text"

@@ -177,7 +177,7 @@ def read_description(folder: Path) -> Description:
         _DTYPES[description.dtype]
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}: check the path and its permissions") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(
             f"cannot use {path}: it is damaged ({type(error).__name__}: {error}): make the data again"
         ) from error

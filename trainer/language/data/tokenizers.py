@@ -360,5 +360,5 @@ def _read(path: Path) -> str:
 def _parsed(path: Path) -> Any:
     try:
         return json.loads(_read(path))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"cannot use {path}: it is no JSON ({error}): get the file again") from error
