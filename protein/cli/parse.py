@@ -374,6 +374,6 @@ def _read_env_arg(text: str) -> Any:
         return text == "True"
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     return text if isinstance(value, datetime.date | datetime.time) else value

@@ -169,7 +169,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
 
     try:
         content = path.read_text(encoding="utf-8-sig")  # editors on Windows begin a file with a mark
-        found = json.loads(content) if is_json(path) else tomllib.loads(content)
+        found = json.loads(content or "{}") if is_json(path) else tomllib.loads(content)
     except FileNotFoundError:
         raise ConfigError(f"{source}: no such config file; check the path") from None
     except OSError as error:
@@ -178,6 +178,8 @@ def read_config_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{source}: not valid {kind}: {error}") from error
     if not isinstance(found, dict):
         raise ConfigError(f"{source}: holds a {type(found).__name__}; a config file holds sections of values")
+    if not found:
+        raise ConfigError(f"{source}: is empty; write sections of values into it, as [train] and gamma = 0.99")
     return found
 
 

@@ -156,8 +156,12 @@ def _load(text: str, source: str) -> dict[str, Any]:
         raise UsageError(f"{source}: reading YAML needs a package; pip install pyyaml") from error
     try:
         data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise UsageError(f"{source}: not valid YAML: {' '.join(str(error).split())}") from error
+    if data is None:
+        raise UsageError(
+            f"{source}: is empty; write the sweep into it, as in parameters: {{lr: {{min: 1e-4, max: 0.1}}}}"
+        )
     if not isinstance(data, dict):
         raise UsageError(f"{source}: holds no W&B sweep, but a {type(data).__name__}")
     return data

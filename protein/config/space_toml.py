@@ -72,7 +72,7 @@ def read(text: str, source: str) -> SpaceFile:
 
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"{source}: not valid TOML: {error}") from error
     beside = {key: value for key, value in data.items() if key not in _KEYS}
     for key, value in beside.items():
@@ -82,7 +82,8 @@ def read(text: str, source: str) -> SpaceFile:
             raise UsageError(f"{source}: unknown key '{key}'{nearest(key, _KEYS)}; parameters belong in [space]")
     table = data.get("space", beside)
     if not isinstance(table, dict) or not table:
-        raise UsageError(f"{source}: has no ranges; write them as [space] and lr = {{ min = 1e-4, max = 0.1 }}")
+        fault = "has no ranges" if data else "is empty"
+        raise UsageError(f"{source}: {fault}; write ranges as [space] and lr = {{ min = 1e-4, max = 0.1 }}")
     parameters: list[Parameter] = []
     fixed: dict[str, ParamValue] = {}
     _collect(table, "", source, parameters, fixed)

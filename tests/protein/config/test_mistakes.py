@@ -111,8 +111,18 @@ def test_unreadable_files_are_named(folder: Path) -> None:
     (folder / "latin.toml").write_bytes(b"[train]\nx = '\xff'\n")
     (folder / "cut.json").write_text('{"train": ')
     (folder / "list.json").write_text("[1]")
+    (folder / "deep.json").write_text('{"a":' * 2_000)
+    (folder / "deep.toml").write_text("a = " + "[" * 2_000)
+    for name, text in {"new.toml": "", "new.json": "", "remark.toml": "# later\n", "none.json": "{}"}.items():
+        (folder / name).write_text(text)
     for name, words in {
         "cut.json": "cut.json: not valid JSON: Expecting value",
+        "deep.json": "deep.json: not valid JSON: maximum recursion depth",
+        "deep.toml": "deep.toml: not valid TOML: ",
+        "new.toml": "new.toml: is empty; write sections of values into it",
+        "new.json": "new.json: is empty; ",
+        "remark.toml": "remark.toml: is empty; ",
+        "none.json": "none.json: is empty; ",
         "list.json": "list.json: holds a list; a config file holds sections of values",
         "none.toml": "none.toml: no such config file; check the path",
         ".": ".: cannot be read (Is a directory); check the path and its permissions",
