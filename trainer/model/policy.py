@@ -78,7 +78,6 @@ class Policy(nn.Module):
             ConfigError: the encoder cannot read the observations, or the user's network does not keep its contract.
         """
         super().__init__()
-        hidden = config.hidden_size
         self.distribution = distribution_of(spec)
         self.value_head: CategoricalValue | ScalarValue = (
             CategoricalValue(config.value_bins, config.value_limit) if config.value_bins else ScalarValue()
@@ -88,61 +87,51 @@ class Policy(nn.Module):
         self._byte_scale = 1.0 / spec.observation_high  # bytes become numbers from 0 to 1 here, on the device
         # A normal's deviation does not depend on the observation: its rows are parameters of their own.
         self.log_std: nn.Parameter | None = None
-        self._head_rows = self.action_rows
-        if isinstance(self.distribution, Gaussian):
-            self._head_rows = self.distribution.components
-        # Where the network is only a sequence of layers: their parameters, in the order of `kernels.mlp`.
-        self._layers: tuple[torch.Tensor, ...] | None = None
-        # The same around an LSTM, and what `kernels.lstm_policy` made of them, while the weights are held.
-        self._lstm_layers: tuple[torch.Tensor, ...] | None = None
-        self._packed: LstmPolicy | None = None
+        gaussian = isinstance(self.distribution, Gaussian)
+        self._head_rows = head_rows = self.distribution.components if gaussian else self.action_rows
+        self.state_size = 0
         self.recurrence: LSTM | MinGRU | None = None
         self.own: CustomNetwork | None = None  # under this name its weights are in checkpoints
         self.value_encoder: MLP | CNN | None = None  # where the value function shares nothing with the policy
         if config.module:
-            self._build_own(spec, config, generator)
-            return
-        self.encoder = _encoder(spec, config, generator, half_convolutions)
-        if config.recurrence == "lstm":
-            self.recurrence = LSTM(hidden, generator)
-        elif config.recurrence == "mingru":
-            self.recurrence = MinGRU(hidden, generator)
-        self.state_size = self.recurrence.state_size if self.recurrence is not None else 0
-        head_rows = self._head_rows
-        if isinstance(self.distribution, Gaussian):
+            seed = int(torch.randint(2**62, (), generator=generator))
+            self.own = CustomNetwork(
+                spec, config, action_outputs=head_rows, value_outputs=self.value_head.rows, seed=seed
+            )
+            self.state_size = self.own.state_size
+            gaussian = gaussian and self.own.action_outputs == head_rows
+        else:
+            self._build(spec, config, generator, half_convolutions)
+        if gaussian:
             self.log_std = nn.Parameter(torch.full((self.distribution.components,), config.log_std_init))
-        self.head = nn.Linear(hidden, head_rows + (0 if config.separate_value else self.value_head.rows))
+        # Where the network is one fused kernel, an MLP with or without an LSTM: its layers in the order of
+        # `kernels.mlp`, and what `kernels.lstm_policy` has made of those around an LSTM while the weights are held.
+        self._layers: tuple[torch.Tensor, ...] | None = None
+        self._packed: LstmPolicy | None = None
+        is_mlp = self.own is None and isinstance(self.encoder, MLP) and config.activation == "relu"
+        fused = self.log_std is None if self.recurrence is None else isinstance(self.recurrence, LSTM)
+        if is_mlp and fused and self.value_encoder is None:
+            self._layers = (*self.encoder.weights_and_biases, self.head.weight, self.head.bias)
+
+    def _build(self, spec: EnvSpec, config: PolicyConfig, generator: torch.Generator, half: bool) -> None:
+        """Builds encoder, recurrence and output layer."""
+        hidden, rows, value_rows = config.hidden_size, self._head_rows, self.value_head.rows
+        self.encoder = _encoder(spec, config, generator, half)
+        if config.recurrence != "none":
+            self.recurrence = (LSTM if config.recurrence == "lstm" else MinGRU)(hidden, generator)
+            self.state_size = self.recurrence.state_size
+        self.head = nn.Linear(hidden, rows + (0 if config.separate_value else value_rows))
         # At first all bins are equally likely, which is a value of 0.
         gain = 0.01 if config.value_bins else 1.0
         with torch.no_grad():
-            nn.init.orthogonal_(self.head.weight[:head_rows], 0.01, generator=generator)
+            nn.init.orthogonal_(self.head.weight[:rows], 0.01, generator=generator)
             if not config.separate_value:
-                nn.init.orthogonal_(self.head.weight[head_rows:], gain, generator=generator)
+                nn.init.orthogonal_(self.head.weight[rows:], gain, generator=generator)
             self.head.bias.zero_()
         if config.separate_value:
-            self.value_encoder = _encoder(spec, config, generator, half_convolutions)
-            self.value_output = nn.Linear(hidden, self.value_head.rows)
+            self.value_encoder = _encoder(spec, config, generator, half)
+            self.value_output = nn.Linear(hidden, value_rows)
             initialise_(self.value_output, gain, generator)
-            return
-        if config.activation != "relu":  # the fused kernels have no other
-            return
-        if isinstance(self.encoder, MLP) and self.recurrence is None and self.log_std is None:
-            self._layers = (*self.encoder.weights_and_biases, self.head.weight, self.head.bias)
-        if isinstance(self.encoder, MLP) and isinstance(self.recurrence, LSTM):
-            self._lstm_layers = (*self.encoder.weights_and_biases, self.head.weight, self.head.bias)
-
-    def _build_own(self, spec: EnvSpec, config: PolicyConfig, generator: torch.Generator) -> None:
-        """Builds the user's network in the place of encoder, recurrence and output layer."""
-        self.own = CustomNetwork(
-            spec,
-            config,
-            action_outputs=self._head_rows,
-            value_outputs=self.value_head.rows,
-            seed=int(torch.randint(2**62, (), generator=generator)),
-        )
-        self.state_size = self.own.state_size
-        if isinstance(self.distribution, Gaussian) and self.own.action_outputs == self._head_rows:
-            self.log_std = nn.Parameter(torch.full((self.distribution.components,), config.log_std_init))
 
     @property
     def rows(self) -> int:
@@ -175,7 +164,7 @@ class Policy(nn.Module):
         Returns:
             The output `rows x (T * M)`, and the new state `M x S` (None without memory).
         """
-        if self._layers is not None:
+        if self._layers is not None and self.recurrence is None:
             return mlp(observations.flatten(0, 1), self._layers, byte_scale=self._byte_scale), state
         if self.own is not None:
             by_sample, state = self.own(numbers(observations, self._byte_scale), state, resets)
@@ -183,7 +172,12 @@ class Policy(nn.Module):
         else:
             hidden = self.encoder(observations.flatten(0, 1))
             if self.recurrence is not None:
-                hidden, state = self.recurrence(hidden.view(*observations.shape[:2], -1), state, resets)
+                steps, agents = observations.shape[:2]
+                if state is None:
+                    state = hidden.new_zeros(agents, self.state_size, dtype=torch.float32)
+                if resets is None:
+                    resets = torch.zeros(steps, agents, dtype=torch.bool, device=hidden.device)
+                hidden, state = self.recurrence(hidden.view(steps, agents, -1), state, resets)
                 hidden = hidden.flatten(0, 1)
             output = _rows(self.head, hidden)
             if self.value_encoder is not None:
@@ -197,7 +191,7 @@ class Policy(nn.Module):
 
         The function takes d loss / d output, `rows x (T * M)`, and adds to every parameter's `grad`.
         """
-        if self._layers is not None:
+        if self._layers is not None and self.recurrence is None:
             return mlp_vjp(observations.flatten(0, 1), self._layers, self._byte_scale)
         output, _ = self.forward(observations, state, resets)
         return output, lambda by_output: backward_from(output, by_output)
@@ -205,7 +199,7 @@ class Policy(nn.Module):
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Makes each `step` inside cheaper. The weights must not change there, so they are packed once."""
-        lstm, layers = self.recurrence, self._lstm_layers
+        lstm, layers = self.recurrence, self._layers
         native = layers is not None and is_native(layers[0]) and not torch.is_autocast_enabled("cpu")
         if native and isinstance(lstm, LSTM) and layers is not None:
             self._packed = lstm_policy(layers, lstm.input.weight, lstm.weight_hh, lstm.input.bias)
@@ -231,7 +225,7 @@ class Policy(nn.Module):
             out: `rows x M`, each row contiguous; the output is written here.
             after: `M x S`, where to write the state after the step: perhaps `state` itself; None: nowhere.
         """
-        if self._layers is not None:
+        if self._layers is not None and self.recurrence is None:
             mlp(observations, self._layers, out, self._byte_scale)
         elif self._packed is not None and state is not None and resets is not None:
             of_head = out if self.log_std is None else out.new_empty(self.head.out_features, out.shape[1])
@@ -342,23 +336,14 @@ class LSTM(nn.Module):
         self.state_size = 2 * hidden_size
         self.input = nn.Linear(hidden_size, 4 * hidden_size)
         self.weight_hh = nn.Parameter(torch.empty(4 * hidden_size, hidden_size))
+        _initialise_gates_(self.input, generator, self.weight_hh)
         with torch.no_grad():
-            for gate in range(4):
-                rows = slice(gate * hidden_size, (gate + 1) * hidden_size)
-                nn.init.orthogonal_(self.input.weight[rows], 1.0, generator=generator)
-                nn.init.orthogonal_(self.weight_hh[rows], 1.0, generator=generator)
-            self.input.bias.zero_()
             self.input.bias[hidden_size : 2 * hidden_size] = 1.0
 
     def forward(
-        self, inputs: torch.Tensor, state: torch.Tensor | None, resets: torch.Tensor | None
+        self, inputs: torch.Tensor, state: torch.Tensor, resets: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Maps inputs `T x M x H` to outputs `T x M x H` and the state after the last step."""
-        steps, agents, _ = inputs.shape
-        if state is None:
-            state = inputs.new_zeros(agents, self.state_size, dtype=torch.float32)
-        if resets is None:
-            resets = torch.zeros(steps, agents, dtype=torch.bool, device=inputs.device)
         return lstm_sequence(inputs, self.input.weight, self.weight_hh, self.input.bias, state, resets)
 
 
@@ -369,24 +354,16 @@ class MinGRU(nn.Module):
         super().__init__()
         self.state_size = hidden_size
         self.input = nn.Linear(hidden_size, 2 * hidden_size)
+        _initialise_gates_(self.input, generator)
         with torch.no_grad():
-            for part in range(2):
-                rows = slice(part * hidden_size, (part + 1) * hidden_size)
-                nn.init.orthogonal_(self.input.weight[rows], 1.0, generator=generator)
-            self.input.bias.zero_()
             # Units forget over 2 to LONGEST_MEMORY steps, evenly in the logarithm: 1 / sigmoid(bias) = memory.
             memory = torch.logspace(math.log10(2.0), math.log10(LONGEST_MEMORY), hidden_size)
             self.input.bias[:hidden_size] = -torch.log(memory - 1)
 
     def forward(
-        self, inputs: torch.Tensor, state: torch.Tensor | None, resets: torch.Tensor | None
+        self, inputs: torch.Tensor, state: torch.Tensor, resets: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Maps inputs `T x M x H` to outputs `T x M x H` and the state after the last step."""
-        steps, agents, _ = inputs.shape
-        if state is None:
-            state = inputs.new_zeros(agents, self.state_size, dtype=torch.float32)
-        if resets is None:
-            resets = torch.zeros(steps, agents, dtype=torch.bool, device=inputs.device)
         gates, candidates = linear(inputs, self.input.weight, self.input.bias).float().chunk(2, dim=-1)
         outputs, state = mingru_sequence(gates, candidates, state, resets)
         return inputs.float() + outputs, state
@@ -397,6 +374,16 @@ def initialise_(layer: nn.Linear | nn.Conv2d, gain: float, generator: torch.Gene
     """Draws orthogonal weights and zeroes the bias."""
     nn.init.orthogonal_(layer.weight, gain, generator=generator)
     assert layer.bias is not None
+    layer.bias.zero_()
+
+
+@torch.no_grad()
+def _initialise_gates_(layer: nn.Linear, generator: torch.Generator, *others: torch.Tensor) -> None:
+    """Draws the square matrices that a recurrent layer's parameters stack, gate by gate, and zeroes the bias."""
+    for first in range(0, layer.out_features, layer.in_features):
+        for matrix in (layer.weight, *others):
+            gate = matrix[first : first + layer.in_features]
+            nn.init.orthogonal_(gate, 1.0, generator=generator)
     layer.bias.zero_()
 
 

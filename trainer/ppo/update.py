@@ -347,7 +347,7 @@ class EntropyBonus:
         config = self._config
         if self.adapts:
             return float(self._log.exp())
-        if config.ent_coef_final < 0 or config.ent_coef_final == config.ent_coef:
+        if config.ent_coef_final < 0:
             return config.ent_coef
         return config.ent_coef + (config.ent_coef_final - config.ent_coef) * progress
 
@@ -375,31 +375,31 @@ def make_optimizer(policy: Policy, weights: nn.Parameter, config: TrainConfig) -
     layers, and AdamW on the other parameters: biases, the first layer, the output layer. A recurrent layer stacks a
     square matrix for each of its gates; Muon works on each of them.
     """
-    matrices = _hidden_matrices(policy) if config.optimizer == "muon" else []
-    chosen = {id(matrix) for matrix in matrices}
+    stacks = _hidden_matrices(policy) if config.optimizer == "muon" else {}
     rest, decays = [weights], None
-    if matrices:
-        rest = [parameter for parameter in policy.parameters() if id(parameter) not in chosen]
+    if stacks:
+        rest = [parameter for parameter in policy.parameters() if parameter not in stacks]
     elif config.weight_decay:
         trained = [(p.detach(), p.ndim >= 2 and p.requires_grad) for p in policy.parameters()]
         decays = torch.cat([torch.full_like(p, float(decays)).flatten() for p, decays in trained])
     rates = {"learning_rate": config.learning_rate, "weight_decay": config.weight_decay}
     betas = config.beta1, config.beta2
     parts: list[Part] = [AdamW(rest, betas=betas, eps=config.adam_eps, decays=decays, **rates)]
-    if matrices:
-        recurrent = {id(parameter) for parameter in policy.recurrence.parameters()} if policy.recurrence else set()
-        stacked = [m.shape[0] // m.shape[1] if id(m) in recurrent else 1 for m in matrices]
-        parts.append(Muon(matrices, momentum=config.beta1, stacked=stacked, **rates))
+    if stacks:
+        parts.append(Muon(list(stacks), momentum=config.beta1, stacked=list(stacks.values()), **rates))
     precision = update_precision(config)
     return Optimizer(weights, parts, lambda progress: rate_share(config, progress), precision=precision)
 
 
-def _hidden_matrices(policy: Policy) -> list[nn.Parameter]:
-    """Returns the matrices between hidden layers: neither layers that read observations nor output layers."""
+def _hidden_matrices(policy: Policy) -> dict[nn.Parameter, int]:
+    """Returns the matrices between hidden layers, each with the number of square ones that it stacks, or 1.
+
+    They are neither those of layers that read observations nor those of output layers.
+    """
     encoders = [policy.encoder, *([] if policy.value_encoder is None else [policy.value_encoder])]
-    first = {id(next(encoder.parameters())) for encoder in encoders}
-    return [
-        parameter
+    first = {next(encoder.parameters()) for encoder in encoders}
+    return {
+        parameter: parameter.shape[0] // parameter.shape[1] if name.startswith("recurrence.") else 1
         for name, parameter in policy.named_parameters()
-        if parameter.ndim == 2 and id(parameter) not in first and not name.startswith(("head.", "value_output."))
-    ]
+        if parameter.ndim == 2 and parameter not in first and not name.startswith(("head.", "value_output."))
+    }
