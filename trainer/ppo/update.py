@@ -246,71 +246,48 @@ class PPO:
         chosen: torch.Tensor,
         terms: dict[str, torch.Tensor] | None,
     ) -> torch.Tensor:
-        """Takes one step of the optimiser; returns the gradient's norm and fills `terms` if given."""
-        config, switch, gradients = self._config, self._stopwatch.switch, self._flat.gradients
-        parts = chosen.tensor_split(config.accumulation_steps) if config.accumulation_steps > 1 else (chosen,)
+        """Takes one step of the optimiser with some segments; returns the gradient's norm, fills `terms` if given."""
+        config, switch, policy, coefficients = self._config, self._stopwatch.switch, self._policy, self._coefficients
+        switch("copy")
         size = len(chosen) * batch.steps * self._world.size
         weight: torch.Tensor | None = None
         if batch.playing is not None:  # then the loss is the mean over the samples that count
             number = batch.playing.index_select(1, chosen).sum(dtype=batch.rewards.dtype)
             weight = size / self._world.sum_(number).clamp_min(1)
-        total: torch.Tensor | None = None
-        for part in parts:
+        # The whole batch at once: its order does not matter, so nothing is copied.
+        whole = len(chosen) == batch.segments and config.accumulation_steps == 1
+
+        def of(rows: torch.Tensor, part: torch.Tensor, dim: int = 1) -> torch.Tensor:
+            return rows if whole else rows.index_select(dim, part)
+
+        self._flat.clear()
+        for part in chosen.tensor_split(config.accumulation_steps):
             if not len(part):
                 continue
-            self._accumulate(batch, advantages, returns, part, weight, size, terms)
-            if len(parts) > 1:
-                total = gradients.clone() if total is None else total.add_(gradients)
-        if total is not None:
-            gradients.copy_(total)
+            switch("copy")
+            minibatch = Minibatch(
+                actions=of(batch.actions, part, 2).flatten(1),
+                logprobs=of(batch.logprobs, part).flatten(),
+                advantages=of(advantages, part).flatten(),
+                returns=of(returns, part).flatten(),
+                weights=None if weight is None or batch.playing is None else of(batch.playing, part).flatten() * weight,
+                size=size,
+            )
+            observations, resets = of(batch.observations, part), of(batch.resets, part)
+            state = None if batch.state is None else of(batch.state, part, 0)
+            switch("update_forward")
+            output, backward = self._pass(observations, state, resets)
+            outcome = output.detach().float()
+            if terms is not None:
+                for name, term in ppo_loss(policy, outcome, minibatch, coefficients).items():
+                    terms[name] = terms[name] + term if name in terms else term
+            gradient = self._optimizer.scaled(loss_gradient(policy, outcome, minibatch, coefficients))
+            switch("update_backward")
+            backward(gradient.to(output.dtype))
         switch("copy")
-        self._world.sum_(gradients)
+        self._world.sum_(self._flat.gradients)
         switch("optimizer")
         return self._optimizer.step(config.max_grad_norm)
-
-    def _accumulate(
-        self,
-        batch: Batch,
-        advantages: torch.Tensor,
-        returns: torch.Tensor,
-        chosen: torch.Tensor,
-        weight: torch.Tensor | None,
-        size: int,
-        terms: dict[str, torch.Tensor] | None,
-    ) -> None:
-        """Fills the gradient vector from some segments of a minibatch of `size` samples.
-
-        `weight`: of a sample that counts, where some do not.
-        """
-        self._stopwatch.switch("copy")
-        # The whole batch at once: its order does not matter, so nothing is copied.
-        whole = len(chosen) == batch.segments and self._config.accumulation_steps == 1
-
-        def of(rows: torch.Tensor, dim: int = 1) -> torch.Tensor:
-            return rows if whole else rows.index_select(dim, chosen)
-
-        observations = of(batch.observations)
-        minibatch = Minibatch(
-            actions=of(batch.actions, 2).flatten(1),
-            logprobs=of(batch.logprobs).flatten(),
-            advantages=of(advantages).flatten(),
-            returns=of(returns).flatten(),
-            weights=None if weight is None or batch.playing is None else of(batch.playing).flatten() * weight,
-            size=size,
-        )
-
-        state = None if batch.state is None else of(batch.state, 0)
-        resets = of(batch.resets)
-        self._stopwatch.switch("update_forward")
-        self._flat.clear()
-        output, backward = self._pass(observations, state, resets)
-        outcome = output.detach().float()
-        if terms is not None:
-            for name, term in ppo_loss(self._policy, outcome, minibatch, self._coefficients).items():
-                terms[name] = terms[name] + term if name in terms else term
-        gradient = self._optimizer.scaled(loss_gradient(self._policy, outcome, minibatch, self._coefficients))
-        self._stopwatch.switch("update_backward")
-        backward(gradient.to(output.dtype))
 
     def _pass(
         self, observations: torch.Tensor, state: torch.Tensor | None, resets: torch.Tensor
