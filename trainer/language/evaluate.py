@@ -20,7 +20,7 @@ import torch
 from ..errors import ConfigError, DataError
 from ..machine.cuda import to_device
 from ..machine.distributed import ALONE, World
-from ..machine.precision import Arithmetic, autocast, resolve_device, resolve_threads
+from ..machine.precision import autocast
 from .data import hellaswag
 from .data.batches import Batches, Rows
 from .data.corpus import Corpus
@@ -29,7 +29,6 @@ from .data.tokenizers import Tokenizer
 from .micro_batch import cached_rows
 from .model import GPT
 from .trained import Progress, ignore, open_trained
-from .update import prepare, resolve_precision
 
 CPU_TOKENS, CUDA_TOKENS = 2**13, 2**16  # of a forward pass
 PIECES = 16  # at least this many, if the text is long enough
@@ -87,11 +86,7 @@ def evaluate(
     trained = open_trained(checkpoint_path, data)
     corpus = trained.corpus
     asked = None if questions is None else hellaswag.read_questions(questions)
-    where, count = resolve_device(device), resolve_threads(threads)
-    precision = resolve_precision(trained.precision, where)
-    with Arithmetic(where, count, precision) as arithmetic:
-        prepare(arithmetic, trained.config)
-        model = trained.network(where)
+    with trained.loaded(device, threads) as (model, precision):
         found = Evaluator(corpus, tokens or trained.tokens, model).measure(precision, progress=progress)
         assert found is not None
         if asked is not None:
@@ -114,11 +109,8 @@ def ask(
     The arguments are those of `evaluate`. Without `data` released weights use the tokenizer in their folder.
     """
     trained, asked = open_trained(checkpoint_path, data), hellaswag.read_questions(questions)
-    where = resolve_device(device)
-    precision = resolve_precision(trained.precision, where)
-    with Arithmetic(where, resolve_threads(threads), precision) as arithmetic:
-        prepare(arithmetic, trained.config)
-        share = answer(asked, trained.tokenizer, trained.network(where), precision, progress)
+    with trained.loaded(device, threads) as (model, precision):
+        share = answer(asked, trained.tokenizer, model, precision, progress)
         assert share is not None
         return share
 

@@ -12,11 +12,9 @@ from pathlib import Path
 import torch
 
 from ..errors import ConfigError
-from ..machine.precision import Arithmetic, resolve_device, resolve_threads
 from .data.tokenizers import Tokenizer, text_of
 from .model import GPT
 from .trained import Progress, ignore, open_trained
-from .update import prepare
 
 TEMPERATURE = 0.8
 TOP_K = 50
@@ -55,10 +53,8 @@ def sample(
         ConfigError: a value out of range, or no such device.
     """
     check(tokens=tokens, temperature=temperature, top_k=top_k, seed=seed)
-    trained, where = open_trained(checkpoint_path, data), resolve_device(device)
-    with Arithmetic(where, resolve_threads(threads), "fp32") as arithmetic:
-        prepare(arithmetic, trained.config)
-        model = trained.network(where)
+    trained = open_trained(checkpoint_path, data)
+    with trained.loaded(device, threads, "fp32") as (model, _):
         return write(
             model,
             trained.tokenizer,

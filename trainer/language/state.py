@@ -106,7 +106,7 @@ class LanguageState:
             return
         groups: dict[str, Mapping[str, torch.Tensor]] = {
             "model": self.model.state_dict(),
-            "optimizer": self.updates.state(),
+            "optimizer": self.updates.optimizer.state(),
             "data": self.batches.state(),
         }
         checkpoints.write(
@@ -131,7 +131,11 @@ class LanguageState:
 
     def num_bytes(self) -> int:
         """Returns about how large a checkpoint is, before a step is made as after it."""
-        tensors = (*self.model.state_dict().values(), *self.batches.state().values(), *self.updates.state().values())
+        tensors = (
+            *self.model.state_dict().values(),
+            *self.batches.state().values(),
+            *self.updates.optimizer.state().values(),
+        )
         return checkpoints.tensor_bytes(tensors)
 
     def read_(self, path: Path) -> SavedModel:
@@ -154,7 +158,7 @@ class LanguageState:
         require_corpus(saved, path, self.corpus)
         checkpoints.load_weights_(self.model, saved.checkpoint.group("model"), path)
         try:
-            self.updates.set_state(saved.checkpoint.group("optimizer"))
+            self.updates.optimizer.set_state(saved.checkpoint.group("optimizer"))
             self.batches.set_state(saved.checkpoint.group("data"))
         except (KeyError, ValueError, RuntimeError) as error:
             raise CheckpointError(f"cannot resume {path}: its state does not fit this run: {error}") from error

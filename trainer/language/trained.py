@@ -5,9 +5,10 @@ or that of these data. Nothing is fetched from the network, and the `transformer
 not needed.
 """
 
-from collections.abc import Callable, Mapping
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from safetensors import SafetensorError
@@ -15,6 +16,7 @@ from safetensors.torch import load_file
 
 from ..errors import CheckpointError, DataError
 from ..machine.checkpoint import require_finite
+from ..machine.precision import Arithmetic, resolve_device, resolve_threads
 from . import released
 from .config import EvalConfig, ModelConfig
 from .data import tokenizers
@@ -23,6 +25,7 @@ from .data.tokenizers import Tokenizer, digest
 from .model import GPT
 from .released import WEIGHTS_FILE, read_settings
 from .state import MODEL, load_model, read, require_corpus
+from .update import prepare, resolve_precision
 
 Progress = Callable[[str, int, int], None]  # is told what is counted, how much of it is done, and how much there is
 MOST_PADDING = 127  # rows by which a vocabulary is filled up to a round number
@@ -41,32 +44,56 @@ def ignore(counted: str, done: int, of: int) -> None:
     """Progress that nobody is told."""
 
 
-class Trained(Protocol):
-    """A network on the disk, of which everything but the weights was read."""
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """A network on the disk, of which everything but the weights was read.
 
+    Attributes:
+        path: of the file, or of the folder of released weights.
+        config: of the network.
+        precision: as `train.precision`.
+        tokens: of the validation text that it is measured on, where nothing else is said.
+        tokenizer: of its text.
+        text: None: none was named, and released weights have none.
+        network: returns the network on a device. Raises `CheckpointError` where its weights cannot be read.
+    """
+
+    path: Path
+    config: ModelConfig
+    precision: str
+    tokens: int
     tokenizer: Tokenizer
-
-    @property
-    def config(self) -> ModelConfig: ...
-
-    @property
-    def precision(self) -> str:
-        """As `train.precision`."""
-        ...
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of the validation text that it is measured on, where nothing else is said."""
-        ...
+    text: Corpus | None
+    network: Callable[[torch.device], GPT]
 
     @property
     def corpus(self) -> Corpus:
         """The text that it is measured on. Raises `CheckpointError` where there is none."""
-        ...
+        if self.text is None:
+            raise CheckpointError(
+                f"{self.path} holds weights and no text to measure them on: name tokens of its tokenizer, which"
+                " protein data tokenize FILES --tokenizer FOLDER makes"
+            )
+        return self.text
 
-    def network(self, device: torch.device) -> GPT:
-        """Returns the network on a device. Raises `CheckpointError` where its weights cannot be read."""
-        ...
+    @contextlib.contextmanager
+    def loaded(self, device: str, threads: int, precision: str = "") -> Iterator[tuple[GPT, str]]:
+        """Yields the network, ready to be used, and the precision of its products.
+
+        Args:
+            device: as `train.device`.
+            threads: 0: one per core.
+            precision: of the products; empty: that of its run.
+
+        Raises:
+            ConfigError: no such device.
+            CheckpointError: its weights cannot be read.
+        """
+        where = resolve_device(device)
+        precision = precision or resolve_precision(self.precision, where)
+        with Arithmetic(where, resolve_threads(threads), precision) as arithmetic:
+            prepare(arithmetic, self.config)
+            yield self.network(where), precision
 
 
 def open_trained(path: Path, data: str = "") -> Trained:
@@ -76,68 +103,41 @@ def open_trained(path: Path, data: str = "") -> Trained:
         CheckpointError: it cannot be read, or is of another kind of training, network or tokenizer.
         DataError: the text or the tokenizer cannot be read.
     """
-    return _Folder(path, data) if path.is_dir() else _Checkpoint(path, data)
+    return _of_folder(path, data) if path.is_dir() else _of_run(path, data)
 
 
-class _Checkpoint:
-    """What a run of ours has written."""
-
-    def __init__(self, path: Path, data: str) -> None:
-        self._path, self._saved = path, read(path, prefix=MODEL)
-        try:
-            self.corpus = open_corpus(data or self._saved.config.data.path)
-        except DataError as error:
-            if data:
-                raise
-            raise DataError(f"{error}; it is the text of {path}, and --data names it in its new place") from error
-        require_corpus(self._saved, path, self.corpus)
-        self.tokenizer = self.corpus.tokenizer
-
-    @property
-    def config(self) -> ModelConfig:
-        return self._saved.config.model
-
-    @property
-    def precision(self) -> str:
-        return self._saved.config.train.precision
-
-    @property
-    def tokens(self) -> int:
-        return self._saved.config.eval.tokens
-
-    def network(self, device: torch.device) -> GPT:
-        return load_model(self._saved, self._path, device)
+def _of_run(path: Path, data: str) -> Trained:
+    saved = read(path, prefix=MODEL)
+    try:
+        corpus = open_corpus(data or saved.config.data.path)
+    except DataError as error:
+        if data:
+            raise
+        raise DataError(f"{error}; it is the text of {path}, and --data names it in its new place") from error
+    require_corpus(saved, path, corpus)
+    return Trained(
+        path=path,
+        config=saved.config.model,
+        precision=saved.config.train.precision,
+        tokens=saved.config.eval.tokens,
+        tokenizer=corpus.tokenizer,
+        text=corpus,
+        network=lambda device: load_model(saved, path, device),
+    )
 
 
-class _Folder:
-    """Released weights."""
-
-    precision = "auto"
-    tokens = EvalConfig().tokens
-
-    def __init__(self, folder: Path, data: str) -> None:
-        self._released = released.read_settings(folder)
-        self._corpus = open_corpus(data) if data else None
-        self.tokenizer = require_tokenizer(self._released, None if self._corpus is None else self._corpus.tokenizer)
-
-    @property
-    def config(self) -> ModelConfig:
-        return self._released.model
-
-    @property
-    def corpus(self) -> Corpus:
-        if self._corpus is None:
-            raise CheckpointError(
-                f"{self._released.folder} holds weights and no text to measure them on: name tokens of its tokenizer,"
-                " which protein data tokenize FILES --tokenizer FOLDER makes"
-            )
-        return self._corpus
-
-    def network(self, device: torch.device) -> GPT:
-        # The weights drawn here are all overwritten.
-        model = GPT(self.config, self.tokenizer.vocab_size, torch.Generator().manual_seed(0))
-        load_released_(model, self._released.folder)
-        return model.to(device)
+def _of_folder(folder: Path, data: str) -> Trained:
+    found, corpus = read_settings(folder), open_corpus(data) if data else None
+    tokenizer = require_tokenizer(found, None if corpus is None else corpus.tokenizer)
+    return Trained(
+        path=folder,
+        config=found.model,
+        precision="auto",
+        tokens=EvalConfig().tokens,
+        tokenizer=tokenizer,
+        text=corpus,
+        network=lambda device: read_released(folder, tokenizer.vocab_size).to(device),
+    )
 
 
 def require_tokenizer(found: released.Released, of_data: Tokenizer | None) -> Tokenizer:
@@ -178,15 +178,17 @@ def require_released(model: ModelConfig, tokenizer: Tokenizer) -> None:
     released.require_weights(found)
 
 
-def read_released(folder: Path) -> GPT:
+def read_released(folder: Path, vocab_size: int = 0) -> GPT:
     """Returns the network that a checkpoint folder holds, on the CPU in float32.
+
+    `vocab_size`: the tokens that it shall have; 0: all that the folder has.
 
     Raises:
         CheckpointError: a file is missing or damaged, or it holds another network than GPT-2's.
     """
     released = read_settings(folder)
     # The weights drawn here are all overwritten.
-    model = GPT(released.model, released.vocab_size, torch.Generator().manual_seed(0))
+    model = GPT(released.model, vocab_size or released.vocab_size, torch.Generator().manual_seed(0))
     load_released_(model, folder)
     return model
 

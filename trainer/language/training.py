@@ -298,7 +298,7 @@ class LanguageTraining:
         if found is not None and not math.isfinite(found.nats_per_token):
             # The weights of a step are not finite, and no training step has read them yet.
             raise DivergedError(self._diverged("the loss on the validation text"))
-        metrics = {"gradient_norm": norm, "learning_rate": self._updates.learning_rate}
+        metrics = {"gradient_norm": norm, "learning_rate": self._updates.optimizer.learning_rate}
         if self._num_losses:
             self._loss = loss / self._num_losses
             self._losses, self._num_losses = torch.zeros_like(self._losses), 0
@@ -319,7 +319,7 @@ class LanguageTraining:
         progress.report(None if found is None else found.score, metrics)
 
     def _check(self, *figures: float) -> None:
-        if self._updates.exhausted or not all(map(math.isfinite, figures)):
+        if self._updates.optimizer.exhausted or not all(map(math.isfinite, figures)):
             raise DivergedError(self._diverged("a loss or gradient"))
 
     def _diverged(self, what: str) -> str:

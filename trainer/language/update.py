@@ -14,7 +14,7 @@ training", section 3.2.3; Micikevicius et al. 2018, "Mixed precision training", 
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import nn
@@ -37,7 +37,7 @@ Loss = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
 
 
 class Updates:
-    """Owns the gradients, the optimiser and the loss scaling."""
+    """Owns the gradients and the `optimizer`, whose first step size is that of the blocks' matrices."""
 
     def __init__(
         self,
@@ -63,31 +63,13 @@ class Updates:
         self._switch = stopwatch.switch
         self._flat = FlatWeights(model)
         self._sums = GradientSums(list(model.parameters()), self._flat.gradients, world)
-        self._optimizer = make_optimizer(model, self._flat.weights, config, precision)
+        self.optimizer = make_optimizer(model, self._flat.weights, config, precision)
         self._eager: Loss = model.loss
         self._loss: Loss = model.loss
         # Of the passes, by rows, tokens, documents or not, and weight.
         self._graphs: dict[tuple[int, int, bool, float], cuda.Graph] = {}
         self._alone = world.size == 1
         self.compiled = False
-
-    def state(self) -> dict[str, torch.Tensor]:
-        """Returns all that the next step depends on, apart from weights and data."""
-        return self._optimizer.state()
-
-    def set_state(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Continues from a `state`. Raises ValueError where it comes from another optimiser or network."""
-        self._optimizer.set_state(state)
-
-    @property
-    def learning_rate(self) -> float:
-        """The step size of the blocks' matrices in the last step."""
-        return self._optimizer.learning_rate
-
-    @property
-    def exhausted(self) -> bool:
-        """Whether gradients overflow in float16 however small their scale is."""
-        return self._optimizer.exhausted
 
     def begin(self) -> None:
         """Begins a step: no gradient yet, whatever was added before."""
@@ -124,7 +106,7 @@ class Updates:
         self._switch("backward")
         if last:
             self._sums.begin()
-        torch.autograd.backward(self._optimizer.scaled(loss))
+        torch.autograd.backward(self.optimizer.scaled(loss))
         return loss.detach()
 
     def _weighted_loss(
@@ -141,8 +123,8 @@ class Updates:
         self._switch("gradient_sum")
         self._sums.finish()
         self._switch("optimizer")
-        self._optimizer.set_progress(progress)
-        return self._optimizer.step(self._config.max_grad_norm)
+        self.optimizer.set_progress(progress)
+        return self.optimizer.step(self._config.max_grad_norm)
 
     def warm(self, length: int, rows: int = 1) -> None:
         """Makes both passes once, of rows of `length` tokens: what torch loads then is loaded before the clock."""

@@ -108,10 +108,10 @@ class Policy(nn.Module):
         # `kernels.mlp`, and what `kernels.lstm_policy` has made of those around an LSTM while the weights are held.
         self._layers: tuple[torch.Tensor, ...] | None = None
         self._packed: LstmPolicy | None = None
-        is_mlp = self.own is None and isinstance(self.encoder, MLP) and config.activation == "relu"
+        encoder = self.encoder if self.own is None else None
         fused = self.log_std is None if self.recurrence is None else isinstance(self.recurrence, LSTM)
-        if is_mlp and fused and self.value_encoder is None:
-            self._layers = (*self.encoder.weights_and_biases, self.head.weight, self.head.bias)
+        if isinstance(encoder, MLP) and encoder.relu and fused and self.value_encoder is None:
+            self._layers = (*encoder.weights_and_biases, self.head.weight, self.head.bias)
 
     def _build(self, spec: EnvSpec, config: PolicyConfig, generator: torch.Generator, half: bool) -> None:
         """Builds encoder, recurrence and output layer."""

@@ -109,8 +109,8 @@ def test_the_activation_that_is_set_follows_each_layer(kind: str, activation: st
     for weight, bias in zip(*[iter(policy.encoder.parameters())] * 2, strict=True):
         hidden = getattr(torch, activation)(hidden @ weight.t() + bias)
     if policy.recurrence is not None:
-        state, resets = torch.zeros(len(hidden), policy.state_size), torch.zeros(1, len(hidden), dtype=torch.bool)
-        hidden, _ = policy.recurrence(hidden.unsqueeze(0), state, resets)
+        begun, resets = torch.zeros(len(hidden), policy.state_size), torch.zeros(1, len(hidden), dtype=torch.bool)
+        hidden, _ = policy.recurrence(hidden.unsqueeze(0), begun, resets)
         hidden = hidden[0]
     expected = policy.head.weight @ hidden.t() + policy.head.bias.unsqueeze(1)
     output, _ = policy(observations)
