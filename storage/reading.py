@@ -438,7 +438,7 @@ def summaries(session: Session, sweep_ids: Collection[int] | None) -> dict[int, 
         key: SweepSummary(
             ends=ends[key],
             excluded=excluded[key],
-            spent_seconds=spent[key],
+            spent_seconds=round(spent[key], 9),  # the database adds in any order
             best=best.get(key),
             cut_short=cut_short.get(key),
             running=running[key],

@@ -98,6 +98,7 @@ def _fields(session: Session, wanted: Sequence[ColumnElement[bool]]) -> Iterator
     names = list(_KINDS)
     known = values.table_columns(TrialRow, {"lease_until"})
     texts: dict[str, str] = {}  # equal ones as one object
+    origins: dict[tuple[str, ...], Provenance] = {}
     query = select(*(_expression(known[name], _KINDS[name], sqlite) for name in names)).where(*wanted)
     for batch in reading.batches(session, query.order_by(TrialRow.number)):
         raw = dict(zip(names, zip(*batch, strict=True), strict=True))
@@ -106,12 +107,15 @@ def _fields(session: Session, wanted: Sequence[ColumnElement[bool]]) -> Iterator
         columns: dict[str, Sequence[Any]] = {name: _converted(name, raw[name], texts) for name in _OWN}
         for name in _ESTIMATES:
             columns[name] = list(map(_estimate, raw[name], raw[f"{name}_low"], raw[f"{name}_high"]))
-        columns["provenance"] = [
-            Provenance(version=v, git_commit=c, machine=m, config_hash=h)
-            for v, c, m, h in zip(*([texts.setdefault(one, one) for one in raw[n]] for n in _PROVENANCE), strict=True)
-        ]
+        rows = list(zip(*(raw[name] for name in _PROVENANCE), strict=True))
+        origins |= {row: _provenance(*row) for row in set(rows) - origins.keys()}
+        columns["provenance"] = [origins[row] for row in rows]
         for fields in zip(*columns.values(), strict=True):
             yield dict(zip(columns, fields, strict=True))
+
+
+def _provenance(version: str, git_commit: str, machine: str, config_hash: str) -> Provenance:
+    return Provenance(version=version, git_commit=git_commit, machine=machine, config_hash=config_hash)
 
 
 def _converted(name: str, raw: Sequence[Any], texts: dict[str, str]) -> Sequence[Any]:

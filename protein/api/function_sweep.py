@@ -53,6 +53,7 @@ from protein.types import (
     SweepSpec,
     TrialRecord,
     TrialState,
+    spent_seconds,
 )
 from protein.units import parse_duration
 from protein.view import commands, data, text
@@ -354,8 +355,8 @@ class _Lines:
                 line += f"; warm start from {described_sources(warm_start)}"
         else:
             of = "" if budget is None else f" of {text.seconds(budget)}"
-            spent = f"{text.seconds(data.spent_seconds(beginning.trials))}{of} spent"
-            far = ", ".join([f"{_count(len(beginning.trials))} so far", spent, *limits])
+            spent = f"{text.seconds(beginning.spent_seconds)}{of} spent"
+            far = ", ".join([f"{_count(beginning.num_trials)} so far", spent, *limits])
             line = f"sweep '{name}' is resumed: {far}"
         self.log(line)
 
@@ -368,8 +369,8 @@ class _Lines:
 
     def finished(self, trial: TrialRecord, status: SweepStatus) -> None:
         if self._spent_before is None:
-            before = [t.cost_seconds for t in status.trials if t.state.finished and t.number != trial.number]
-            self._spent_before = sum(before)
+            before = (t for t in status.trials if t.state.finished and t.number != trial.number)
+            self._spent_before = spent_seconds(before)
         if time.monotonic() - self._printed >= _QUIET_SECONDS:
             line = text.outcome_line(shown_trial(trial, self._direction))
             self.log(f"{line}; {progress(status, self._spent_before).line()}")
@@ -390,7 +391,7 @@ class _Lines:
         ended = "interrupted, run it again to resume" if result.interrupted else result.ended
         counted = ", ".join(data.counts(result.trials).ends())
         trials = _count(len(result.trials)) + (f" ({counted})" if counted else "")
-        spent = text.seconds(data.spent_seconds(result.trials))
+        spent = text.seconds(spent_seconds(result.trials))
         self._print(f"sweep '{result.name}': {ended}; {trials}; {spent} spent")
         for line in result.summary.splitlines() or ["no complete trial"]:
             self._print(line)

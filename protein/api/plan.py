@@ -14,7 +14,6 @@ from protein.api import backends, stores, trackers
 from protein.api.backends import Place
 from protein.api.definition import Options, create_or_resume
 from protein.api.recommended import initial_params
-from protein.columns import DOT_FIELDS, Dot, dots
 from protein.config.layers import flatten
 from protein.engine.settings import EngineSettings
 from protein.engine.warm_start import (
@@ -92,13 +91,14 @@ class Plan:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Beginning:
-    """What begins: the sweep as it is stored, the trials that it has already, and how it is run.
+    """What begins: the sweep as it is stored, how many trials it has, what these have cost, and how it is run.
 
     `created`: whether the sweep is new. `cap_given`: whether the user gave the cap on one trial's cost.
     """
 
     sweep: SweepRecord
-    trials: Sequence[Dot]
+    num_trials: int
+    spent_seconds: float
     settings: LoopSettings
     created: bool
     cap_given: bool
@@ -143,17 +143,25 @@ def run(plan: Plan, listener: PlanListener, stop: threading.Event, backend: Back
         plan = dataclasses.replace(plan, spec=dataclasses.replace(plan.spec, warm_start=taken))
         designer = plan.designer()
         sweep, created = _created_or_resumed(store, plan)
-        trials = dots(store.columns(sweep.id, fields=DOT_FIELDS))
+        known = store.summaries([sweep.id])[sweep.id]
         if others is not None:
             others.keep_in(store)
             speed = None  # each of the other machines has its own
-            unfinished = [trial.number for trial in store.trials(sweep.id, curves=False) if not trial.state.finished]
-            plan.place.fetch(plan.spec, directory, unfinished, listener.note)
+            plan.place.fetch(plan.spec, directory, [*known.running, *known.waiting], listener.note)
         else:
             speed = _speed_of_this_machine(store, plan, listener.note)
         settings = _loop_settings(plan, sweep, directory, speed)
         cap_given = plan.options.max_trial_seconds is not None
-        listener.begin(Beginning(sweep=sweep, trials=trials, settings=settings, created=created, cap_given=cap_given))
+        listener.begin(
+            Beginning(
+                sweep=sweep,
+                num_trials=sum(known.ends.values()),
+                spent_seconds=known.spent_seconds,
+                settings=settings,
+                created=created,
+                cap_given=cap_given,
+            )
+        )
         with trackers.run_trackers(listener, plan.options.trackers, store=plan.store, sweep=plan.spec.name) as told:
             if others is not None:
                 others.backend.note = told.log

@@ -7,6 +7,7 @@ fronts, measured and expected, as tables, a plot in the terminal, and a picture.
 import collections
 import contextlib
 import dataclasses
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -288,7 +289,7 @@ def _front(trials: TrialColumns) -> list[int]:
 
 def _progress(trials: TrialColumns, best: TrialRecord | None) -> data.Progress:
     waiting = sum(state is TrialState.WAITING for state in trials.state)
-    spent = sum((trials.cost_seconds + trials.lost_seconds).tolist())
+    spent = math.fsum(np.concatenate([trials.cost_seconds, trials.lost_seconds]))
     return data.Progress(
         counts=data.counts_of(collections.Counter(trials.end), waiting), spent_seconds=spent, best=best
     )

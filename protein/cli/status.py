@@ -24,7 +24,7 @@ from protein.ports import Store
 from protein.run.lease import dead_owners
 from protein.sweep import ownership
 from protein.sweep.ownership import Alive, Life, alive
-from protein.types import Request, SweepRecord, TrialRecord, TrialState
+from protein.types import Request, SweepRecord, TrialRecord, TrialState, spent_seconds
 from protein.view import data, tables, text
 from protein.view import outlook as outlook_views
 
@@ -211,7 +211,7 @@ class _Seen:
 
     def progress(self) -> data.Progress:
         known = list(self.trials.values())
-        return data.Progress(counts=data.counts(known), spent_seconds=data.spent_seconds(known), best=self.best)
+        return data.Progress(counts=data.counts(known), spent_seconds=spent_seconds(known), best=self.best)
 
     def lines(self) -> list[str]:
         return ownership.life_lines(self.sweep, self.now, num_running=len(self.running))

@@ -40,7 +40,7 @@ from protein.space import Space
 from protein.sweep import resuming
 from protein.sweep.stop_conditions import StopWhen, parse_moment
 from protein.trackers.tracker import check_trackers
-from protein.types import SweepRecord, SweepSpec, TrialRecord, runs_trainer
+from protein.types import SweepRecord, SweepSpec, TrialRecord, runs_trainer, spent_seconds
 from protein.units import format_duration, parse_duration, parse_size
 from protein.view import commands, data, tables, text
 from protein.view.figures.front import front
@@ -79,8 +79,8 @@ def run(command: Command) -> int:
     if status.trouble:
         return 1
     assert terminal.beginning is not None
-    budget, before = terminal.beginning.settings.max_cost_seconds, terminal.beginning.trials
-    if budget is not None and status.spent_seconds >= budget and len(status.trials) == len(before):
+    budget, before = terminal.beginning.settings.max_cost_seconds, terminal.beginning.num_trials
+    if budget is not None and status.spent_seconds >= budget and len(status.trials) == before:
         _print_larger_budget(console, budget, status.spent_seconds, command)
     return 0
 
@@ -328,7 +328,7 @@ def _announcement(beginning: Beginning) -> str:
         if taken := beginning.sweep.spec.warm_start:
             line += f"; warm start from {described_sources(taken)}"
         return line
-    number, spent = len(beginning.trials), text.seconds(data.spent_seconds(beginning.trials))
+    number, spent = beginning.num_trials, text.seconds(beginning.spent_seconds)
     return f"sweep '{name}' is resumed: {number} trial{'' if number == 1 else 's'} so far, {spent} {limits}"
 
 
@@ -382,7 +382,7 @@ def _conclude(console: Console, status: SweepStatus, store: str | None) -> None:
 def _print_counts(console: Console, sweep: SweepRecord, trials: Sequence[TrialRecord], ended: str = "") -> None:
     """Prints in one line how the trials have ended, what they cost, and why no more were started, if that is known."""
     counted = ", ".join(data.counts(trials).ends()) or "none finished"
-    line = f"\nsweep '{sweep.spec.name}': {counted}; {text.seconds(data.spent_seconds(trials))} spent"
+    line = f"\nsweep '{sweep.spec.name}': {counted}; {text.seconds(spent_seconds(trials))} spent"
     console.print(Text(f"{line}; {ended}" if ended else line, style="bold"), soft_wrap=True)
 
 

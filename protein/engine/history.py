@@ -123,10 +123,10 @@ class History:
         attempts = collections.Counter(keys(readable(space, cut_short, cut_short)[1]))
         given_up = {key for key, count in attempts.items() if count >= MAX_ATTEMPTS}
         # Ties in x are broken by the result, so that the order of repeated trials does not matter either.
-        rows = [(x, _score(o), o.run_seconds) for (o, _, _), x in zip(read, x_finished.tolist(), strict=True)]
-        order = sorted(range(len(rows)), key=rows.__getitem__)
+        seconds, heights = [o.run_seconds for o, _, _ in read], [_score(o) for o, _, _ in read]
+        order = np.lexsort([seconds, heights, *x_finished.T[::-1]])
         read, x_finished = [read[i] for i in order], x_finished[order]
-        x_running = x_running[sorted(range(len(x_running)), key=x_running.tolist().__getitem__)]
+        x_running = x_running[np.lexsort(x_running.T[::-1])]
         # A trial that was stopped, and shows no score of a known share of its run, is neither a success nor a failure.
         has_score = np.array([_has_score(o) and share is not None for o, _, share in read], dtype=bool)
         pruned = np.array([o.state is TrialState.PRUNED for o, _, _ in read], dtype=bool)

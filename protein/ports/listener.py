@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Protocol
 
-from protein.types import SweepRecord, TrialRecord
+from protein.types import SweepRecord, TrialRecord, spent_seconds
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class SweepStatus:
 
     @property
     def spent_seconds(self) -> float:
-        return sum(trial.cost_seconds + trial.lost_seconds for trial in self.trials)
+        return spent_seconds(self.trials)
 
 
 class Listener(Protocol):

@@ -20,7 +20,17 @@ from protein.space import Space
 from protein.sweep.launching import Launcher
 from protein.sweep.limits import trial_seed
 from protein.sweep.trials import SweepTrials
-from protein.types import CANCELLED, PREEMPTED, Measurement, Observation, Params, TrialEnd, TrialRecord, TrialState
+from protein.types import (
+    CANCELLED,
+    PREEMPTED,
+    Measurement,
+    Observation,
+    Params,
+    TrialEnd,
+    TrialRecord,
+    TrialState,
+    spent_seconds,
+)
 
 _TOO_SLOW = 1.25  # times its limit: a pace that was measured at the beginning of a run may be wrong by that
 _LEAST_LIMIT = 1.0  # seconds; below it there is little to save
@@ -76,8 +86,7 @@ class Ending:
     def end_all_if_budget_is_spent(self) -> None:
         """Ends the running trials that have spent the budget together, while each alone may spend more."""
         budget = self._max_cost_seconds
-        spent = sum(trial.cost_seconds + trial.lost_seconds for trial in self._trials.records.values())
-        if budget is None or spent < budget:
+        if budget is None or spent_seconds(self._trials.records.values()) < budget:
             return
         for number in self._trials.running:
             if not self._launcher.limits[number].ends_itself(self._trials.records[number]):

@@ -331,7 +331,7 @@ class _Loop:
 
     def _is_enough(self) -> bool:
         """Whether `stop_when` holds. That is asked once after each finished trial, and when the sweep is resumed."""
-        finished = sum(trial.state.finished for trial in self._trials.records.values())
+        finished = self._trials.num_finished
         if self._settings.stop_when is not None and self._enough is None and finished != self._asked_after:
             self._asked_after, began = finished, time.monotonic()
             space = Space.from_dict(self._trials.sweep.spec.space)

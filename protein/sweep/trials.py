@@ -45,6 +45,7 @@ from protein.types import (
     TrialEnd,
     TrialRecord,
     TrialState,
+    fields_of,
 )
 
 T = TypeVar("T")
@@ -79,6 +80,7 @@ class SweepTrials:
         self._owner = current_owner()
         self._behind: dict[int, int] = {}  # steps of trials that were taken up here, before they were, by number
         self._renewed: dict[int, float] = {}  # when the lease was renewed, by number, on the monotonic clock
+        self._finished: set[int] = set()  # numbers of trials that were seen to have ended; they never change again
         self._observed: dict[int, Observation] = {}  # of the finished trials, by number
         self._asked_at = -math.inf  # when the store was asked for wishes, on the monotonic clock
 
@@ -119,7 +121,19 @@ class SweepTrials:
     @property
     def waiting(self) -> list[int]:
         """The numbers of the trials that wait to be taken up again, lowest first."""
-        return sorted(number for number, trial in self.records.items() if trial.state is TrialState.WAITING)
+        return sorted(n for n in self._unfinished() if self.records[n].state is TrialState.WAITING)
+
+    @property
+    def num_finished(self) -> int:
+        """How many trials have ended."""
+        return len(self.records) - len(self._unfinished())
+
+    def _unfinished(self) -> set[int]:
+        # The loop asks several times for each event: a look at each of 100,000 trials took longer than all else.
+        unfinished = self.records.keys() - self._finished
+        ended = {number for number in unfinished if self.records[number].state.finished}
+        self._finished |= ended
+        return unfinished - ended
 
     def set_ended(self, ended: str) -> None:
         """Stores why the sweep's run has ended; "": it runs."""
@@ -448,7 +462,7 @@ def _with_last_point(trial: TrialRecord) -> TrialRecord:
     if not trial.steps:
         return trial
     point = Measurement(steps=trial.steps, elapsed_seconds=trial.cost_seconds, score=None)
-    return TrialRecord(**{**vars(trial), "curve": (point,)})  # `dataclasses.replace` takes three times as long
+    return TrialRecord(**{**fields_of(trial), "curve": (point,)})
 
 
 def _in_words(event: TrialProgress | Finished) -> str:

@@ -44,6 +44,7 @@ from protein.types.trials import (
     Trial,
     TrialRecord,
     fields_of,
+    spent_seconds,
 )
 
 __all__ = [
@@ -90,4 +91,5 @@ __all__ = [
     "is_score",
     "max_trial_seconds",
     "runs_trainer",
+    "spent_seconds",
 ]

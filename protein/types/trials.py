@@ -1,10 +1,11 @@
 """A trial, what came of it, what people wrote of it, and all of that as one record."""
 
 import dataclasses
+import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from protein.types.designer import MAX_BUSY_SHARE, Observation, Params, Suggestion
 from protein.types.ends import TrialEnd, TrialState, check_end
@@ -67,6 +68,15 @@ class Outcome(Result):
         return self.end.state
 
 
+class Spending(Protocol):
+    """What has cost something: a `TrialRecord`, or a part of one."""
+
+    @property
+    def cost_seconds(self) -> float: ...
+    @property
+    def lost_seconds(self) -> float: ...
+
+
 CONTINUABLE = "continuable"  # the kind of artifact that a longer run goes on from
 CONTINUABLE_SECONDS = "continuable_seconds"  # the metric: seconds of the trial's own that lie behind it
 
@@ -105,7 +115,7 @@ _OBSERVED = tuple(field.name for field in dataclasses.fields(Observation) if fie
 _observed = operator.attrgetter(*_OBSERVED)  # of a trial; a large sweep asks for 100,000
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TrialRecord(Trial, Suggestion, Result, Annotation):
     """Everything about one trial, read-only, for history, views and exports."""
 
@@ -171,6 +181,11 @@ class TrialRecord(Trial, Suggestion, Result, Annotation):
     def artifact(self, kind: str) -> str | None:
         """Returns the path of the newest artifact of a kind, if there is one."""
         return next((a.path for a in reversed(self.artifacts) if a.kind == kind), None)
+
+
+def spent_seconds(trials: Iterable[Spending]) -> float:
+    """Returns what trials have cost, with what an interruption has lost; exact, so that their order does not matter."""
+    return math.fsum(seconds for trial in trials for seconds in (trial.cost_seconds, trial.lost_seconds))
 
 
 def fields_of(value: "Trial | Suggestion | Result | Annotation") -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from protein.columns import OTHERS, Dot
 from protein.direction import shown_trial
 from protein.engine import pareto
-from protein.types import Estimate, SweepRecord, TrialEnd, TrialRecord, TrialState
+from protein.types import Estimate, SweepRecord, TrialEnd, TrialRecord, TrialState, spent_seconds
 
 _FIELDS = (  # of a trial, in the order in which they are printed, behind what `point` gives
     "seed",
@@ -107,11 +107,6 @@ def progress(known: Sequence[TrialRecord] | Progress) -> Progress:
     if isinstance(known, Progress):
         return known
     return Progress(counts=counts(known), spent_seconds=spent_seconds(known), best=pareto.best_under(known))
-
-
-def spent_seconds(trials: Sequence[TrialRecord | Dot]) -> float:
-    """Returns the training seconds that all trials cost, running ones and what was lost included."""
-    return sum(trial.cost_seconds + trial.lost_seconds for trial in trials)
 
 
 def sweep(record: SweepRecord, known: Sequence[TrialRecord] | Progress) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from rich.text import Text
 from protein.direction import shown_score, shown_trial
 from protein.engine import pareto
 from protein.ports import Listener, SweepStatus
-from protein.types import Direction, TrialRecord, TrialState
+from protein.types import Direction, TrialRecord, TrialState, spent_seconds
 from protein.view import data, tables, text
 from protein.view.scatter import LEGEND, MIN_HEIGHT, scatter
 from protein.view.text import MAX_TEXT, cleaned
@@ -102,8 +102,8 @@ class PlainWatcher:
     def update(self, status: SweepStatus) -> None:
         if self._spent_before is None:
             self._spent_before = spent_at_start(status)
-        runs = any(trial.state is TrialState.RUNNING for trial in status.trials)
-        if status.stopping and runs and not self._told_of_ending:
+        ends = status.stopping and not self._told_of_ending
+        if ends and any(trial.state is TrialState.RUNNING for trial in status.trials):
             self._told_of_ending = True
             self.log(_ENDING)
 
@@ -162,8 +162,7 @@ def spent_at_start(status: SweepStatus) -> float:
 
     That is what all trials have cost that do not run, waiting ones and what was lost included.
     """
-    before = (trial for trial in status.trials if trial.state is not TrialState.RUNNING)
-    return sum(trial.cost_seconds + trial.lost_seconds for trial in before)
+    return spent_seconds(trial for trial in status.trials if trial.state is not TrialState.RUNNING)
 
 
 def progress(status: SweepStatus, spent_before: float) -> BudgetProgress:

@@ -41,7 +41,7 @@ from protein.api.recommended import recommendation
 from protein.errors import UsageError
 from protein.ports import Store
 from protein.sweep.ownership import Life
-from protein.types import SweepRecord
+from protein.types import SweepRecord, spent_seconds
 from protein.view import commands, data, text
 from protein.view.figures.front import NO_SCORE, front
 from protein.view.figures.style import save_to
@@ -578,7 +578,7 @@ def _summary(store: Store, sweeps: Sequence[SweepRecord], about: str) -> str:
     subjects = [(sweep, store.trials(sweep.id, curves=False)) for sweep in sweeps]
     for sweep, trials in subjects:
         counted = ", ".join(data.counts(trials).ends()) or "no trial has finished"
-        spent = text.seconds(data.spent_seconds(trials))
+        spent = text.seconds(spent_seconds(trials))
         parts.append(f"<h2>{html.escape(sweep.spec.name)}</h2>")
         parts.append(f"<p>{html.escape(f'{sweep.spec.env}: {counted}; {spent} of training')}</p>")
         drawn: dict[str, Any] = {}

@@ -21,7 +21,7 @@ from protein.direction import shown_score
 from protein.engine import pareto
 from protein.engine.pareto import MIN_COST_SECONDS
 from protein.errors import UsageError
-from protein.types import Direction, SweepRecord, TrialRecord
+from protein.types import Direction, SweepRecord, TrialRecord, spent_seconds
 from protein.units import format_duration
 from protein.view import data, text
 from protein.view.scatter import bounds, cost_bounds, cost_ticks
@@ -190,7 +190,7 @@ def title(sweeps: Sequence[Subject]) -> str:
     """Returns the line above a picture: which sweeps, how many trials, and what they cost."""
     if len(sweeps) == 1:
         record, trials = sweeps[0]
-        spent = text.seconds(data.spent_seconds(trials))
+        spent = text.seconds(spent_seconds(trials))
         finished = data.counts(trials).finished
         counted = "1 trial" if finished == 1 else f"{finished} trials"
         return f"{plain(record.spec.name)}: {counted}, {spent} of training"

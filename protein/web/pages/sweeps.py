@@ -1,5 +1,6 @@
 """`/api/sweeps`: what the store holds, in one line a sweep. It reads no trials: the store counts them."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -65,10 +66,11 @@ def interrupted(running: Mapping[int, str]) -> list[int]:
 def summary(frame: Frame) -> dict[str, Any]:
     """Returns the same as `described`, from a frame."""
     ends = Counter(None if end is None else TrialEnd(str(end)) for end in frame.columns["end"].listed())
+    costs = [frame.columns[name].floats() for name in ("cost_seconds", "lost_seconds")]
     found = SweepSummary(
         ends=ends,
         excluded=int(np.count_nonzero(frame.columns["excluded"].values)),
-        spent_seconds=float(np.sum(frame.columns["cost_seconds"].values + frame.columns["lost_seconds"].values)),
+        spent_seconds=math.fsum(np.concatenate(costs)),
         best=None,
         cut_short=None,
         running={},

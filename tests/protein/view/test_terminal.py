@@ -13,7 +13,7 @@ from rich.console import Console
 from sample_trials import failed, many, running, status, sweep_record, trial
 
 from protein.engine import pareto
-from protein.types import CONTINUABLE, CONTINUABLE_SECONDS, Artifact, Estimate, TrialState
+from protein.types import CONTINUABLE, CONTINUABLE_SECONDS, Artifact, Estimate, TrialState, spent_seconds
 from protein.view import data, tables, terminal, text
 from protein.view.terminal import progress
 
@@ -271,7 +271,7 @@ def test_a_continued_trial_shows_its_own_cost_and_on_the_front_that_of_its_run()
     )
     one = data.trial(leg, curve=False)
     assert (one["continues"], one["cost_seconds"], one["run_seconds"]) == (0, 10.0, 40.0)
-    assert data.spent_seconds([first, leg]) == 40.0
+    assert spent_seconds([first, leg]) == 40.0
 
 
 def test_what_a_longer_run_goes_on_from_is_said_in_words() -> None:
