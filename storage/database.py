@@ -11,7 +11,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ CONNECT_SECONDS = 10  # how long to wait for a server
 KEEPALIVES = {"keepalives_idle": 20, "keepalives_interval": 5, "keepalives_count": 4, "tcp_user_timeout": 40_000}
 READ_TRIES = 5  # to open a file that may only be read, while another user's processes begin and end
 IDLE_SECONDS = 1.0  # a connection to a server that was not used for so long is tried before it is used
+CHECKPOINT_SECONDS = 60.0  # so old is what a copy of a SQLite file holds without its log, at most
 WRITE = {"protein_write": True}  # execution option of an engine whose transactions write
 
 _FILE = "protein_file"
@@ -70,6 +71,7 @@ class Database:
         self._write_engine = self._engine.execution_options(**WRITE)
         self._at_once_engine = self._engine  # whose statements are transactions of their own; on servers alone
         self._read_engine = self._engine
+        self._checkpointed: float | None = None  # on the monotonic clock; None: nothing was written
         if not self._sqlite:  # several queries, one moment; SQLite's transactions are that anyway
             self._read_engine = self._engine.execution_options(isolation_level="REPEATABLE READ")
             self._at_once_engine = self._engine.execution_options(isolation_level="AUTOCOMMIT")
@@ -84,12 +86,24 @@ class Database:
             raise
 
     def close(self) -> None:
+        if self._checkpointed is not None:
+            self._checkpoint()
         self._engine.dispose()
 
     @contextmanager
     def _transaction(self, engine: Engine) -> Iterator[Session]:
         with self._explained(), Session(engine, expire_on_commit=False) as session, session.begin():
             yield session
+        if engine is self._write_engine and self._sqlite:
+            last = self._checkpointed
+            if last is None or time.monotonic() - last >= CHECKPOINT_SECONDS:
+                self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        """Moves into a SQLite file what its write-ahead log holds: people copy the file alone. It waits for nobody."""
+        self._checkpointed = time.monotonic()
+        with suppress(DBAPIError, sqlite3.Error), closing(self._engine.raw_connection()) as raw:
+            raw.cursor().execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     @contextmanager
     def _reading(self, sweep_id: int | None = None) -> Iterator[Session]:

@@ -3,7 +3,7 @@
 In: no NaN, no infinity, no integer beyond 64 bits, no text that UTF-8 or PostgreSQL cannot hold (a NUL, half a
 surrogate pair). A value that cannot be stored is a `StoreError` that names it. It is never replaced by another value,
 except in free text and in the names of metrics (`readable`), which may be the output of a broken process: there such
-characters are replaced.
+characters are replaced, and what steers a terminal is left out.
 
 Both directions match by name: a field of a dataclass in `protein.types` is the column of the same name. The field's
 type selects its converter (`_CONVERTERS`). An `Estimate` is three columns, a `Provenance` one for each of its fields.
@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import json
 import math
+import re
 import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -69,6 +70,13 @@ _KINDS = ((Utc, "time"), (Boolean, "flag"), (Integer, "integer"), (Double, "numb
 _LISTS = ("tags",)  # JSON that is a list of texts
 _NUMBER_OBJECTS = ("timings", "metrics")  # JSON objects of numbers
 _PARAMS = "params"
+_STEERING = ("Cc", "Cf", "Zl", "Zp")  # categories of characters: control, format, separators of lines and paragraphs
+_HARMLESS = "\n\t\u200c\u200d"  # of these; the last two join letters
+_ESCAPE_SEQUENCE = re.compile(  # CSI, a string such as a window's title, other ones
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"
+    r"|\x1b[ -/]*[0-~]"
+)
 _FREE_TEXT = ("ended", "machine", "origin", "reason")  # for people
 _COUNTS = ("steps",)  # 0 or more
 
@@ -135,8 +143,15 @@ def text(what: str, value: str) -> str:
 
 
 def readable(value: str) -> str:
-    """Returns free text with what cannot be stored replaced by U+FFFD."""
-    return value.replace("\0", "\ufffd").encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    """Returns free text with what cannot be stored replaced by U+FFFD, and without what steers a terminal or page.
+
+    That are escape sequences (ECMA-48), and characters of control, of format (U+202E turns the line around) and of
+    line ends other than a line feed.
+    """
+    value = value.replace("\0", "\ufffd").encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    shown = _ESCAPE_SEQUENCE.sub("", value.replace("\r\n", "\n").replace("\r", "\n"))
+    shown = "".join(c for c in shown if c in _HARMLESS or unicodedata.category(c) not in _STEERING)
+    return shown if shown or not value else "\ufffd"  # a failed trial needs a reason
 
 
 def integer(what: str, value: int, low: int = -MAX_INTEGER - 1) -> int:

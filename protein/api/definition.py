@@ -268,6 +268,7 @@ class Options:
         max_trial_seconds: what one trial may cost.
         max_trials: how many trials there may be, failed ones included.
         max_memory_bytes: of one trial.
+        min_free_disk_bytes: no trial starts while less is free; None: what the loop asks for.
         early_stopping: whether the engine may end trials whose curves are worse than those of similar ones.
         can_continue: whether finished trials may go on to more steps, where the sweep's trials can.
         stop_when: no trial is started once this holds.
@@ -289,6 +290,7 @@ class Options:
     max_trial_seconds: float | None = None
     max_trials: int | None = None
     max_memory_bytes: int | None = None
+    min_free_disk_bytes: int | None = None
     early_stopping: bool = True
     can_continue: bool = False
     stop_when: StopWhen | None = None

@@ -46,6 +46,7 @@ from protein.run.machine import slots_of_machine
 from protein.space import Space
 from protein.sweep import provenance
 from protein.sweep.stop_conditions import StopWhen
+from protein.sweep.trouble import MIN_FREE_DISK_OF_STORE_BYTES
 from protein.trackers.tracker import check_trackers
 from protein.types import (
     Direction,
@@ -165,6 +166,7 @@ class Sweep:
             budget_seconds=_seconds(budget, "budget"),
             max_trial_seconds=_seconds(max_trial_cost, "max_trial_cost"),
             max_trials=max_trials,
+            min_free_disk_bytes=MIN_FREE_DISK_OF_STORE_BYTES,
             can_continue=can_continue,
             stop_when=None if stop_when is None else StopWhen.parse(stop_when, "stop_when", method=method),
             warm_start=None if warm_start is None else asked(warm_start),

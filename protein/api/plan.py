@@ -35,6 +35,7 @@ from protein.sweep import resuming
 from protein.sweep.loop import LoopSettings, run_sweep
 from protein.sweep.methods import make_designer
 from protein.sweep.ownership import refuse_beside
+from protein.sweep.trouble import MIN_FREE_DISK_BYTES
 from protein.trainer.kinds import kind_of
 from protein.trainer.machine.cores import usable_cores
 from protein.types import Machine, Params, SweepRecord, SweepSpec, runs_trainer
@@ -206,6 +207,7 @@ def _loop_settings(plan: Plan, sweep: SweepRecord, directory: Path, speed: float
         max_trial_seconds=options.max_trial_seconds,
         max_trials=options.max_trials,
         max_memory_bytes=options.max_memory_bytes,
+        min_free_disk_bytes=MIN_FREE_DISK_BYTES if options.min_free_disk_bytes is None else options.min_free_disk_bytes,
         speed=speed,
         can_continue=plan.may_continue,
         stop_when=options.stop_when,

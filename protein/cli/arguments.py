@@ -66,6 +66,8 @@ class SweepArguments(StoreArguments):
     """End the sweep when more training is expected to raise the best score by less, as in 'gain < 0.5 per hour'."""
     max_trial_memory: Annotated[str | None, shown("SIZE", OF_CONFIG)] = None
     """Cap on the memory of one trial, as in 4GiB."""
+    min_free_disk: Annotated[str | None, shown("SIZE", "(default: the config's, or 512MiB)")] = None
+    """No trial starts while less is free on the disk of the store or of the sweep's folder, as in 100MiB."""
     workers: Annotated[int | None, value_spec(int, "--workers"), shown("INT", OF_CONFIG)] = None
     """Trials that run at the same time."""
     pin_cores: Annotated[bool | None, value_spec(bool, "--pin-cores"), shown("True|False", OF_CONFIG)] = None

@@ -60,7 +60,10 @@ def run(command: Command) -> int:
         return 0
     console = tables.make_console()
     if not far:
-        console.print("no sweep yet; start one with protein sweep --env NAME --max-cost 10m")
+        console.print("no sweep yet; start one with protein sweep --env NAME --max-cost 10m", soft_wrap=True)
+        if (file := stores.file(stores.url(arguments.store))) is not None:
+            copy = "copy it again with protein store backup, or with its file"
+            console.print(f"if it is a copy of a store that was in use, {copy} {file.name}-wal", soft_wrap=True)
         return 0
     console.print(tables.sweeps(far, console.width))
     for sweep in sweeps:

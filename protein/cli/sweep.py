@@ -116,6 +116,7 @@ def make_plan(command: Command, console: Console) -> Plan:
         max_trial_seconds=cap,
         max_trials=arguments.max_trials,
         max_memory_bytes=settings.max_trial_memory_bytes,
+        min_free_disk_bytes=settings.min_free_disk_bytes,
         early_stopping=settings.early_stopping,
         can_continue=can_continue,
         trackers=check_trackers(arguments.tracker),
@@ -192,7 +193,6 @@ def _define_command_sweep(command: Command, settings: SweepConfig, console: Cons
 
 def _settings(arguments: SweepArguments, layers: Layers) -> SweepConfig:
     """Returns the config files' sweep settings, overridden by the flags that were given."""
-    memory, gpu_memory = arguments.max_trial_memory, arguments.max_trial_gpu_memory
     changes: dict[str, Any] = {
         "workers": arguments.workers,
         "method": arguments.method,
@@ -200,12 +200,13 @@ def _settings(arguments: SweepArguments, layers: Layers) -> SweepConfig:
         "early_stopping": arguments.early_stopping,
         "continue_trials": arguments.continue_trials,
         "max_trial_seconds": _duration(arguments.max_trial_cost, "--max-trial-cost"),
-        "max_trial_memory_bytes": None if memory is None else parse_size(memory, "--max-trial-memory"),
+        "max_trial_memory_bytes": _size(arguments.max_trial_memory, "--max-trial-memory"),
+        "min_free_disk_bytes": _size(arguments.min_free_disk, "--min-free-disk"),
         "pin_cores": arguments.pin_cores,
         "gpus": arguments.gpus,
         "gpus_per_trial": arguments.gpus_per_trial,
         "trials_per_gpu": arguments.trials_per_gpu,
-        "max_trial_gpu_memory_bytes": None if gpu_memory is None else parse_size(gpu_memory, "--max-trial-gpu-memory"),
+        "max_trial_gpu_memory_bytes": _size(arguments.max_trial_gpu_memory, "--max-trial-gpu-memory"),
     }
     try:
         return dataclasses.replace(layers.sweep, **{key: value for key, value in changes.items() if value is not None})
@@ -258,6 +259,10 @@ def _stop_when(arguments: SweepArguments, spec: SweepSpec) -> StopWhen | None:
 
 def _duration(text: str | None, flag: str) -> float | None:
     return None if text is None else parse_duration(text, flag)
+
+
+def _size(text: str | None, flag: str) -> int | None:
+    return None if text is None else parse_size(text, flag)
 
 
 def asks_to_continue(arguments: SweepArguments, spec: SweepSpec) -> bool:

@@ -22,6 +22,7 @@ class SweepConfig:
     )
     max_trial_seconds: float | None = None
     max_trial_memory_bytes: int | None = None
+    min_free_disk_bytes: int | None = None
     # How the machine is shared out among trials that run at the same time: see `protein.run.machine`.
     pin_cores: bool = True
     gpus: str | None = None
@@ -48,6 +49,7 @@ _KEYS: Mapping[str, tuple[str, str, type[Any]]] = {
     "continue_trials": ("continue_trials", "true or false", bool),
     "max_trial_cost": ("max_trial_seconds", 'a text such as "2m"', str),
     "max_trial_memory": ("max_trial_memory_bytes", 'a text such as "4GiB"', str),
+    "min_free_disk": ("min_free_disk_bytes", 'a text such as "100MiB"', str),
     "pin_cores": ("pin_cores", "true or false", bool),
     "gpus": ("gpus", 'a text such as "0,1" or "all"', str),
     "gpus_per_trial": ("gpus_per_trial", "a whole number", int),
@@ -83,5 +85,6 @@ _READ: Mapping[str, Callable[[Any, str], Any]] = {
     "max_trial_cost": parse_duration,
     "max_trial_memory": parse_size,
     "max_trial_gpu_memory": parse_size,
+    "min_free_disk": parse_size,
     "constraints": lambda texts, _: tuple(texts),
 }

@@ -48,7 +48,7 @@ from protein.sweep.limits import (
 )
 from protein.sweep.stop_conditions import Deadline, StopWhen
 from protein.sweep.trials import SweepTrials
-from protein.sweep.trouble import Failures, Preemptions, Watch, fatal, in_words
+from protein.sweep.trouble import MIN_FREE_DISK_BYTES, Failures, Preemptions, Watch, fatal, in_words
 from protein.types import Budget, Request, SweepRecord, TrialEnd, TrialRecord
 
 POLL_SECONDS = 0.25
@@ -65,6 +65,7 @@ class LoopSettings:
     max_trial_seconds: float | None = None  # the cap on one trial's cost; None becomes a quarter of the budget
     max_trials: int | None = None  # of the whole sweep, failed ones included
     max_memory_bytes: int | None = None
+    min_free_disk_bytes: int = MIN_FREE_DISK_BYTES  # no trial starts while less is free
     speed: float | None = 1.0  # of this machine (`protein.run.speed`); None: trials run elsewhere
     can_continue: bool = False  # finished trials may go on to more steps, where they left something to go on from
     stop_when: StopWhen | None = None  # no trial is started once this holds; those that run may finish
@@ -148,7 +149,7 @@ class _Loop:
         self._ending = Ending(
             trials, self._launcher, designer, backend, listener, max_cost_seconds=settings.max_cost_seconds
         )
-        self._watch = Watch((settings.directory, *settings.watched))
+        self._watch = Watch((settings.directory, *settings.watched), settings.min_free_disk_bytes)
         self._short = ""  # of disk or memory, in words
         self._failures, self._preemptions = Failures(), Preemptions()
         self._taken_over = False

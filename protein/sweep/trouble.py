@@ -35,7 +35,8 @@ from protein.types import PREEMPTED, Outcome, ParamValue, SweepSpec, TrialEnd, T
 MAX_FAILURES_IN_A_ROW = 10
 MAX_PREEMPTIONS_IN_A_ROW = 10  # and at least two for each trial that has run beside others
 CHECK_SECONDS = 5.0
-MIN_FREE_DISK_BYTES = 512 << 20
+MIN_FREE_DISK_BYTES = 512 << 20  # for trials that write checkpoints or whatever they like
+MIN_FREE_DISK_OF_STORE_BYTES = 32 << 20  # where nothing but the store is written
 MIN_FREE_MEMORY_SHARE, MIN_FREE_MEMORY_BYTES = 0.03, 512 << 20  # the smaller of the two
 _MAX_SHARED = 3  # parameters that are named
 _MAX_REASON = 200  # characters
@@ -151,13 +152,14 @@ class Watch:
         memory: the same of the memory.
     """
 
-    def __init__(self, places: Sequence[Path]) -> None:
+    def __init__(self, places: Sequence[Path], min_free_disk_bytes: int) -> None:
         """Looks at nothing yet.
 
         Args:
             places: files and folders on whose disks there must be room. They need not exist yet.
+            min_free_disk_bytes: how much room there must be on each.
         """
-        self._places = places
+        self._places, self._min_free_disk = places, min_free_disk_bytes
         self._looked_at: float | None = None
         self.disk = self.memory = ""
 
@@ -167,7 +169,8 @@ class Watch:
         if self._looked_at is not None and now - self._looked_at < CHECK_SECONDS:
             return False
         self._looked_at = now
-        self.disk, self.memory = _disk(self._places, low=bool(self.disk)), _memory(low=bool(self.memory))
+        self.disk = _disk(self._places, self._min_free_disk, low=bool(self.disk))
+        self.memory = _memory(low=bool(self.memory))
         return True
 
 
@@ -201,8 +204,8 @@ def _beyond(name: str, bad: list[float], fine: list[float]) -> str | None:
     return None
 
 
-def _disk(places: Sequence[Path], *, low: bool) -> str:
-    floor = MIN_FREE_DISK_BYTES * (1.25 if low else 1.0)  # a little more, so that it does not go to and fro
+def _disk(places: Sequence[Path], least: int, *, low: bool) -> str:
+    floor = least * (1.25 if low else 1.0)  # a little more, so that it does not go to and fro
     for place in places:
         there = next((path for path in (place.absolute(), *place.absolute().parents) if path.exists()), None)
         if there is None:

@@ -473,3 +473,28 @@ except KeyboardInterrupt:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
     )
     assert (ran.stdout, ran.stderr) == ("raised\n", "")
+
+
+def test_a_copy_of_the_file_alone_holds_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most `CHECKPOINT_SECONDS` are in the log alone, and nothing once the command has ended beside others."""
+
+    def copied(number: int) -> int:
+        copy = tmp_path / f"copy{number}.db"
+        copy.write_bytes((tmp_path / "a.db").read_bytes())
+        with closing(open_store(str(copy))) as found:
+            return sum(len(found.trials(sweep.id)) for sweep in found.list_sweeps())
+
+    with closing(open_store(str(tmp_path / "a.db"))) as other:  # else SQLite itself would empty the log at the end
+        store = open_store(str(tmp_path / "a.db"))
+        sweep = new_sweep(store)
+        assert [one.id for one in other.list_sweeps()] == [sweep.id]
+        start(store, sweep)
+        assert copied(1) == 0  # within the minute, so that a report of a trial costs no more than before
+        monkeypatch.setattr(database, "CHECKPOINT_SECONDS", 0.0)
+        start(store, sweep)
+        assert copied(2) == 2
+        monkeypatch.undo()
+        start(store, sweep)
+        assert copied(3) == 2
+        store.close()
+        assert copied(4) == 3

@@ -127,6 +127,18 @@ def test_too_little_disk_holds_trials_back_until_there_is_room(tmp_path: Path, m
     assert len(told(tmp_path)) == 1 and not status.trouble
 
 
+def test_how_much_disk_must_be_free_can_be_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil, "disk_usage", lambda path: Usage(100 << 20))
+
+    def short(least: int) -> str:
+        watch = trouble.Watch([tmp_path], least)
+        assert watch.look()
+        return watch.disk
+
+    assert short(trouble.MIN_FREE_DISK_OF_STORE_BYTES) == short(100 << 20) == ""
+    assert short(101 << 20).endswith(", below the limit of 101 MiB")
+
+
 def test_a_stop_ends_a_sweep_that_waits_for_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psutil, "disk_usage", lambda path: Usage(0))
     stop = threading.Event()
@@ -166,6 +178,6 @@ def test_too_little_memory_ends_the_youngest_trial_which_waits(tmp_path: Path, m
 
 
 def test_the_disk_of_a_folder_that_does_not_exist_yet_is_that_of_its_parent(tmp_path: Path) -> None:
-    watch = trouble.Watch([tmp_path / "a" / "b"])
+    watch = trouble.Watch([tmp_path / "a" / "b"], 1)
     assert watch.look() and not watch.look()
     assert watch.disk == ""
