@@ -301,12 +301,7 @@ def _ask(arguments: EvalArguments, checkpoint: Path) -> int:
 
     share = measuring.ask(checkpoint, arguments.hellaswag, progress=Progress())
     said = {"env": None, "checkpoint": str(checkpoint), "hellaswag": share}
-    return answer(arguments.json, said, [hellaswag_line(share)])
-
-
-def hellaswag_line(share: float) -> str:
-    """Returns the line about HellaSwag's questions of which the share was answered right."""
-    return f"HellaSwag: {100 * share:.1f} % right; guessing gets 25 %"
+    return answer(arguments.json, said, [text.hellaswag(share)])
 
 
 def _check_language(arguments: EvalArguments, config: LanguageConfig | None) -> None:
@@ -355,6 +350,6 @@ def _measure(arguments: EvalArguments, checkpoint: Path, config: LanguageConfig 
         f" {text.seconds(found.seconds)}"
     ]
     if found.hellaswag is not None:
-        lines.append(hellaswag_line(found.hellaswag))
+        lines.append(text.hellaswag(found.hellaswag))
     said = {"env": subject, "checkpoint": str(checkpoint), "score": found.score, **dataclasses.asdict(found)}
     return answer(arguments.json, said, lines)

@@ -5,12 +5,11 @@ they do not have yet.
 """
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from protein.api import importing, stores, sweep_files, trackers
 from protein.cli.arguments import ExportArguments, ImportArguments, SyncArguments
-from protein.cli.output import Progress, answer, print_json
+from protein.cli.output import Progress, answer, moved_lines, moved_plain, print_json
 from protein.cli.parse import Command
 from protein.errors import TrialFailed, UsageError
 from protein.imports.runs import Source
@@ -42,36 +41,6 @@ def run_export(command: Command) -> int:
         f"to read it: {commands.command('import', str(path))}",
     ]
     return answer(arguments.json, {"file": str(path), "bytes": size, "sweeps": moved_plain(found)}, lines)
-
-
-def moved_plain(found: Sequence[sweep_files.Moved]) -> list[dict[str, object]]:
-    """Returns what was moved, for JSON."""
-    return [
-        {
-            "sweep": one.name,
-            "trials": one.num_trials,
-            "points": one.num_points,
-            "running": list(one.running),
-            "paused": one.paused,
-        }
-        for one in found
-    ]
-
-
-def moved_lines(found: Sequence[sweep_files.Moved]) -> list[str]:
-    """Returns what was moved: a line each sweep."""
-    said = []
-    for one in found:
-        trials = "1 trial" if one.num_trials == 1 else f"{one.num_trials:,} trials"
-        line = f"{one.name}: {trials} with {one.num_points:,} curve points"
-        if one.running:
-            numbers = ", ".join(map(str, one.running[:5])) + (", ..." if len(one.running) > 5 else "")
-            which, end = ("trial", "ends") if len(one.running) == 1 else ("trials", "end")
-            line += f"; {which} {numbers} had not finished, and {end} as interrupted when the copy is resumed"
-        if one.paused:
-            line += f"; it is paused, and so is the copy, until {commands.command('resume', one.name)}"
-        said.append(line)
-    return said
 
 
 def run_import(command: Command) -> int:

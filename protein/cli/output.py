@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 from protein import files
 from protein.errors import UsageError, remedy
 from protein.units import format_duration
+from protein.view import commands
 from protein.view.text import MAX_CELL, cleaned
 
 if TYPE_CHECKING:
     from rich.status import Status
+
+    from protein.api.sweep_files import Moved
 
 
 def print_json(value: Any) -> None:
@@ -93,3 +96,33 @@ def require_file(flag: str, path: Path) -> None:
         raise UsageError(f"{flag} {path} is a folder; give the path of a file")
     with writing(path):
         files.require_replaceable(path)
+
+
+def moved_plain(found: "Iterable[Moved]") -> list[dict[str, object]]:
+    """Returns what was moved, for JSON."""
+    return [
+        {
+            "sweep": one.name,
+            "trials": one.num_trials,
+            "points": one.num_points,
+            "running": list(one.running),
+            "paused": one.paused,
+        }
+        for one in found
+    ]
+
+
+def moved_lines(found: "Iterable[Moved]") -> list[str]:
+    """Returns what was moved: a line each sweep."""
+    said = []
+    for one in found:
+        trials = "1 trial" if one.num_trials == 1 else f"{one.num_trials:,} trials"
+        line = f"{one.name}: {trials} with {one.num_points:,} curve points"
+        if one.running:
+            numbers = ", ".join(map(str, one.running[:5])) + (", ..." if len(one.running) > 5 else "")
+            which, end = ("trial", "ends") if len(one.running) == 1 else ("trials", "end")
+            line += f"; {which} {numbers} had not finished, and {end} as interrupted when the copy is resumed"
+        if one.paused:
+            line += f"; it is paused, and so is the copy, until {commands.command('resume', one.name)}"
+        said.append(line)
+    return said

@@ -12,8 +12,7 @@ from protein import storage
 from protein.api import keeping, stores, sweep_files
 from protein.api.keeping import SweepFolder
 from protein.cli.arguments import CleanArguments, RemoveArguments, RenameArguments, StoreCommandArguments
-from protein.cli.exchange import moved_lines, moved_plain
-from protein.cli.output import Progress, answer, print_json, working
+from protein.cli.output import Progress, answer, moved_lines, moved_plain, print_json, working
 from protein.cli.parse import Command
 from protein.config.layers import display_path
 from protein.errors import ProteinError, StoreError, StoreUnavailable, UsageError

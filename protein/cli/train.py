@@ -23,7 +23,7 @@ from protein.api.training import (
     run_directory,
     train,
 )
-from protein.cli import INTERRUPTED_CODE, evaluate
+from protein.cli import INTERRUPTED_CODE
 from protein.cli.arguments import TrainArguments
 from protein.cli.output import require_file, writing
 from protein.cli.parse import Command
@@ -143,7 +143,7 @@ def language_end(result: RunResult, checkpoint: Path, config: Config) -> list[st
     tokens = result.metrics.get("evaluation_tokens", 0.0)
     lines = [f"score {text.score(result.score)}: {text.loss(result.metrics)}, over {tokens:,.0f} tokens"]
     if "hellaswag" in result.metrics:
-        lines.append(evaluate.hellaswag_line(result.metrics["hellaswag"]))
+        lines.append(text.hellaswag(result.metrics["hellaswag"]))
     limited = isinstance(config, LanguageConfig) and config.train.schedule_end == "tokens"
     if limited and result.steps < config.total_steps and config.train.lr_schedule != "constant":
         share = result.steps / config.total_steps

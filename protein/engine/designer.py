@@ -14,26 +14,40 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
+from protein.engine.acquisition import cost_levels, front_at, log_value
 from protein.engine.budget import AffordableCost, cheapest_points
-from protein.engine.candidates import all_points, initial_points, interleaved, ladders, middle, other_choices
-from protein.engine.continuation import Continuable
+from protein.engine.candidates import (
+    all_points,
+    initial_points,
+    interleaved,
+    ladders,
+    middle,
+    neighbours,
+    other_choices,
+    spread,
+)
+from protein.engine.continuation import LEAST_GROWTH, Continuable, rest_seconds
 from protein.engine.failure_model import FailureModel
 from protein.engine.gp import Array, single_thread
 from protein.engine.history import History, keys
-from protein.engine.search import Search, format_seconds
+from protein.engine.pareto import MIN_COST_SECONDS, front_indices
+from protein.engine.score_model import fit_score_model
 from protein.engine.settings import EngineSettings
 from protein.engine.stopping import reason_to_stop
 from protein.engine.warm_start import SourceSweep, beginnings
 from protein.errors import UsageError
 from protein.space import Space
-from protein.types import Budget, Measurement, Observation, Params, Suggestion, SuggestionKind
+from protein.types import Budget, Estimate, Measurement, Observation, Params, Suggestion, SuggestionKind
 
 _logger = logging.getLogger(__name__)
 _NUM_RANDOM = 256  # points drawn to find one random point that is new and fits the budget
 _INITIAL_CONFIG = "initial config"
 _NUM_LOOKED_THROUGH = 4  # next points of the design; without a cost parameter, the cheapest of them is taken
 _MIN_COSTS = 3  # with fewer measured costs, a prediction without a cost parameter is a guess
+_MAX_LEAST_P_OK = 0.9  # the highest p_ok that is required
+_UNSAFE_PENALTY = 1e6  # penalty on the log value for each unit by which p_ok is too low
 
 
 class RandomDesigner:
@@ -252,6 +266,257 @@ class ProteinDesigner:
             origin = f"random point, the models failed ({type(error).__name__}: {error})"
             return _suggestion(self._space, x, SuggestionKind.FALLBACK, origin, affordable)
         return None if pick is None or affordable.should_wait(pick.predicted_cost_seconds) else pick
+
+
+class Search:
+    """The model phase of one suggestion: fits the models, rates candidates, and chooses the most valuable one."""
+
+    def __init__(
+        self,
+        space: Space,
+        data: History,
+        affordable: AffordableCost,
+        settings: EngineSettings,
+        *,
+        start: Array,
+        listed: Array | None,
+        sources: Sequence[SourceSweep],
+        continuable: Continuable,
+        rng: np.random.Generator,
+    ) -> None:
+        """Fits the models.
+
+        Args:
+            space: the space.
+            data: the sweep so far, with at least one score.
+            affordable: what the next trial may cost.
+            settings: the engine's settings.
+            start: the initial config, or where the sweep began without one, `d`.
+            listed: every point of a space that has few, `n x d`, or None.
+            sources: the source sweeps.
+            continuable: the finished trials that can be continued.
+            rng: source of randomness.
+        """
+        assert affordable.model is not None
+        self._space, self._data, self._affordable, self._settings, self._rng = space, data, affordable, settings, rng
+        self._start, self._listed = start, listed
+        self._cost = affordable.model
+        self._score = fit_score_model(space, data, settings, [source.scores for source in sources])
+        # Where no source sweep makes the new scores much likelier, only costs of them are used.
+        self._source = None if self._score.source is None else sources[self._score.source]
+        self._failure, self._least_p_ok = self._failures()
+        self._slowdown = affordable.slowdown  # models, levels and prices are in seconds of a calm machine
+        self._log_price_floor, self._log_cautious_seconds = self._prices()
+        self._x_front, self._front_mean, self._front_log_cost = self._known_points()
+        self._beaten_mean, self._beaten_log_cost = self._to_beat()
+        self._able, self._x_longer, self._which_longer = self._longer_runs(continuable)
+
+    def _failures(self) -> tuple[FailureModel, float]:
+        """Returns the model of failures, and the least probability of a score that a new trial needs.
+
+        Where scores rise up to a cliff, the score model never sees a score beyond it. There it predicts more than any
+        log p_ok can outweigh. So a sweep with many failures requires safer points: the more failures, the safer.
+        """
+        settings, ok = self._settings, self._data.ok
+        if not settings.failure_model:
+            return FailureModel(self._space, 1.0, None), 0.0
+        source_ends = None if self._source is None else self._source.ends
+        model = FailureModel.fit(self._space, self._data.x_tried, ok, source=source_ends)
+        failed = int(np.sum(~ok))
+        share = failed / len(ok)
+        many = failed >= settings.failures_allowed and share > settings.failure_share
+        return model, min(2.0 * share, _MAX_LEAST_P_OK) if many else 0.0
+
+    def _prices(self) -> tuple[float, float]:
+        """Returns ln of what is added to the price of every trial, and ln of the most that one may cost for now.
+
+        A trial also takes one of the trials that are still allowed. Where many seconds are left for few of them,
+        expensive trials are no worse than cheap ones. A misleading source sweep must be recognised cheaply. So no trial
+        may be expensive before this sweep has trials of its own.
+        """
+        settings = self._settings
+        total = self._affordable.total_seconds / self._slowdown
+        price = settings.price_floor * total + settings.slot_price * self._affordable.slot_seconds / self._slowdown
+        log_cautious = math.inf
+        if self._source is not None and self._data.num_trials < settings.cautious_trials and total > 0:
+            log_cautious = math.log(settings.cautious_share * total)
+        return math.log(price) if price > 0 else -math.inf, log_cautious
+
+    def _known_points(self) -> tuple[Array, Array, Array]:
+        """Returns the points of trials that gave a score or run, `n x d`, their mean score and ln of their cost, `n`.
+
+        Running trials count as if they had the outcome that the model expects, so that the next trial looks elsewhere.
+        """
+        data = self._data
+        log_cost = np.log(np.maximum(data.costs, MIN_COST_SECONDS))
+        if self._cost.busy:  # a trial that was lucky with the machine is no cheaper than its config
+            log_cost = self._cost.predict(data.x_scored)[0]
+        if len(data.x_running):
+            self._score = self._score.fantasize(data.x_running)
+            log_cost = np.concatenate([log_cost, self._cost.predict(data.x_running)[0]])
+        x = np.concatenate([data.x_scored, data.x_running])
+        return x, self._score.mean(x), log_cost
+
+    def _to_beat(self) -> tuple[Array, Array]:
+        """Returns the mean score and ln cost, `m` each, of what has to be beaten.
+
+        That is this sweep's trials, and the scores that the source sweep's front almost surely gives. Running that
+        front again is no gain. Going beyond it is one.
+        """
+        if self._source is None or not len(self._source.x_front):
+            return self._front_mean, self._front_log_cost
+        mean, sd = self._score.predict(self._source.x_front)
+        scores = np.concatenate([self._front_mean, mean - self._settings.source_front_margin * sd])
+        return scores, np.concatenate([self._front_log_cost, self._cost.predict(self._source.x_front)[0]])
+
+    def pick(self) -> Suggestion | None:
+        """Returns the most valuable point that may be started, or None when none may."""
+        centers = self._centers()
+        x = self._listed if self._listed is not None else spread(self._space, centers, self._settings, self._rng)
+        x = self._startable(x)
+        if not len(x):
+            fresh = self._space.sample(64, self._rng)
+            x = self._startable(cheapest_points(self._space, np.concatenate([centers, fresh])))
+            if not len(x):
+                return self._continuation(*self._levels(x), -math.inf)
+        levels, front = self._levels(x)
+        value = self._value(x, levels, front)
+        for width in self._settings.refine_widths if self._listed is None else ():
+            best = x[np.argsort(-value, kind="stable")[: self._settings.num_refined]]
+            more = [neighbours(self._space, best, self._settings.num_refinements, (width / 3.0, width), self._rng)]
+            more.append(ladders(self._space, best[:2], self._settings.num_rungs, self._rng))
+            more_x = self._startable(np.concatenate(more))
+            if len(more_x):
+                x, value = np.concatenate([x, more_x]), np.concatenate([value, self._value(more_x, levels, front)])
+        chosen = x[int(np.argmax(value))]
+        better = self._continuation(levels, front, float(np.max(value)))
+        return better or self._suggestion(chosen, self._space.from_unit(chosen), self._reason(chosen))
+
+    def _longer_runs(self, able: Continuable) -> tuple[Continuable, Array, NDArray[np.intp]]:
+        """Returns trials that may go on, valid longer runs of them, `m x d`, and which trial each continues, `m`."""
+        if self._settings.num_continued == 0 or not len(able.trials):
+            return able, np.empty((0, self._space.num_dims)), np.empty(0, dtype=np.intp)
+        able = able.most_promising(self._score.predict(able.x_unit)[0], self._settings.num_continued)
+        # A generator of its own: what new trials are drawn does not depend on which trials may go on.
+        x, which = able.ladders(self._settings.num_rungs, self._rng.spawn(1)[0])
+        fresh = np.array([key not in self._data.taken for key in keys(x)], dtype=bool)
+        x, which = x[fresh], which[fresh]
+        if len(x):
+            whole, behind = np.exp(self._cost.predict(x)[0]), able.behind[which]
+            fits = self._affordable.fits(x, behind, able.clock_behind[which])
+            fits &= np.log(rest_seconds(whole, behind)) <= self._log_cautious_seconds
+            fits &= whole >= LEAST_GROWTH * able.paid[which]
+            x, which = x[fits], which[fits]
+        return able, x, which
+
+    def _continuation(self, levels: Array, front: Array, value_of_new: float) -> Suggestion | None:
+        """Returns the most valuable longer run of a finished trial, where it is worth more than the best new trial."""
+        able, x, which = self._able, self._x_longer, self._which_longer
+        if not len(x):
+            return None
+        value = self._value(x, levels, front, able.behind[which])
+        best = int(np.argmax(value))
+        if value[best] <= value_of_new:
+            return None
+        position, behind = int(which[best]), float(able.behind[which[best]])
+        trial = able.trials[position]
+        reason = f"{able.words(position, x[best])}: {self._reason(x[best])}"
+        return self._suggestion(x[best], able.params(position, x[best]), reason, trial, behind)
+
+    def _suggestion(
+        self, x: Array, params: Params, reason: str, continued: Observation | None = None, behind: float = 0.0
+    ) -> Suggestion:
+        """Returns a point, `d`, with what is predicted for it; its origin is the reason and what went wrong in fits.
+
+        Of its cost, the seconds that lie `behind`, on a machine without other programs, are paid already. They are
+        those of the trial that is `continued`.
+        """
+        (score,) = self._score.estimates(x[None, :], measured=True, chosen=True)
+        whole = self._affordable.estimate(x)
+        assert whole is not None
+        low, seconds, high = rest_seconds(
+            np.array([whole.low, whole.value, whole.high]), np.array(self._slowdown * behind)
+        ).tolist()
+        fallbacks = [
+            f"{name}: {process.fallback}"
+            for name, process in (
+                ("score model", self._score.process),
+                ("cost model", self._cost.process),
+                ("failure model", self._failure.process),
+            )
+            if process is not None and process.fallback
+        ]
+        return Suggestion(
+            params=params,
+            kind=SuggestionKind.SEARCH if continued is None else SuggestionKind.CONTINUATION,
+            origin=reason + "".join(f" ({fallback})" for fallback in fallbacks),
+            predicted_score=score,
+            predicted_cost_seconds=Estimate(value=seconds, low=low, high=high),
+            continues=None if continued is None else continued.number,
+            continued_seconds=0.0 if continued is None else continued.resumable_seconds or 0.0,
+        )
+
+    def _startable(self, x: Array) -> Array:
+        x = self._data.untried(x)
+        x = np.asarray(x[self._affordable.fits(x)]) if len(x) else x
+        if len(x) and self._log_cautious_seconds < math.inf:
+            cautious = x[self._cost.predict(x)[0] <= self._log_cautious_seconds]
+            x = cautious if len(cautious) else x
+        return x
+
+    def _centers(self) -> Array:
+        """The front as the model sees it, the best few at any cost, the initial config, the source sweep's best."""
+        front = front_indices(self._front_mean, np.exp(self._front_log_cost))[::-1]
+        top = np.argsort(-self._front_mean, kind="stable")[:5]
+        chosen = list(dict.fromkeys([*front.tolist(), *top.tolist()]))[: self._settings.num_centers]
+        centers = np.concatenate([self._x_front[chosen], self._start[None, :]])
+        return centers if self._source is None else np.concatenate([centers, self._source.x_best])
+
+    def _levels(self, x: Array) -> tuple[Array, Array]:
+        """Levels from the lowest to the highest cost that was measured or could be chosen, and the front at them."""
+        mean, _ = self._cost.predict(np.concatenate([x, self._x_longer]))
+        log_cost = np.concatenate([mean, self._front_log_cost])
+        levels = cost_levels(float(np.min(log_cost)), float(np.max(log_cost)), self._settings.num_levels)
+        return levels, front_at(levels, self._beaten_mean, self._beaten_log_cost, self._settings.front_floor)
+
+    def _value(self, x: Array, levels: Array, front: Array, behind: Array | None = None) -> Array:
+        mean, sd = self._score.predict(x)
+        cost_mean, cost_sd = self._cost.predict(x)
+        p_ok = self._failure.p_ok(x)
+        value = log_value(
+            mean,
+            sd,
+            cost_mean,
+            cost_sd,
+            p_ok,
+            levels=levels,
+            front=front,
+            top=float(np.max(self._beaten_mean)),
+            cost_exponent=self._settings.cost_exponent,
+            log_price_floor=self._log_price_floor,
+            best_share=self._settings.best_share,
+            log_price=None if behind is None else np.log(rest_seconds(np.exp(cost_mean), behind)),
+        )
+        return value - _UNSAFE_PENALTY * np.maximum(self._least_p_ok - p_ok, 0.0)
+
+    def _reason(self, x: Array) -> str:
+        log_cost = float(self._cost.predict(x[None, :])[0][0])
+        seconds = format_seconds(self._slowdown * math.exp(log_cost))
+        index = front_indices(self._front_mean, np.exp(self._front_log_cost))
+        cheapest, most_expensive = self._front_log_cost[index[0]], self._front_log_cost[index[-1]]
+        if log_cost < cheapest - 0.1:
+            return f"cheap probe at {seconds}"
+        if log_cost > most_expensive + 0.1:
+            return f"extending the front to {seconds}"
+        return f"improving the front near {seconds}"
+
+
+def format_seconds(seconds: float) -> str:
+    """Returns a duration to about two digits, as in "0.4 s", "40 s", "12 min", "3.5 h"."""
+    for unit, size in (("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2.0 * size:
+            return f"{float(f'{seconds / size:.2g}'):g} {unit}"
+    return f"{float(f'{seconds:.2g}'):g} s"
 
 
 def next_initial_point(points: Array, data: History, affordable: AffordableCost, *, find_cheap: bool) -> Array | None:

@@ -10,9 +10,13 @@ import dataclasses
 import math
 import re
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from protein.engine.forecasts import MAX_Z, Quantity, z_score
 from protein.types import Estimate, Measurement, ParamValue, TrialEnd, TrialRecord, TrialState
+
+if TYPE_CHECKING:
+    pass
 
 SPARKS = "▁▂▃▄▅▆▇█"
 MISSING = "-"
@@ -218,3 +222,8 @@ def outcome_line(trial: TrialRecord) -> str:
         if trial.state is TrialState.PRUNED:
             result += f", {cleaned(trial.reason, MAX_CELL) or 'stopped early'}"
     return " ".join(f"trial {trial.number}: {result}; {cleaned(trial.origin, MAX_CELL)}".split())
+
+
+def hellaswag(share: float) -> str:
+    """Returns the line about HellaSwag's questions of which the share was answered right."""
+    return f"HellaSwag: {100 * share:.1f} % right; guessing gets 25 %"

@@ -24,6 +24,9 @@ from protein.api.recommended import score_range
 from protein.columns import FIELDS, GROUPS, OTHERS, TABLE_FIELDS, TrialColumns
 from protein.types import Direction, SweepRecord
 
+Floats = npt.NDArray[np.float64]
+
+_DIGITS = 6  # significant ones of what is sent
 _KINDS: Mapping[Any, Kind] = {
     int: Kind.INTEGER,
     float: Kind.NUMBER,
@@ -78,7 +81,7 @@ class Frame(Table):
         numbers: npt.NDArray[np.int64] = self.columns["number"].values
         return numbers
 
-    def stored_score(self) -> npt.NDArray[np.float64]:
+    def stored_score(self) -> Floats:
         """Returns `n` scores as the store keeps them, to be maximised; NaN where there is none."""
         scores = self.columns["score"].floats()
         return scores if self.sweep.spec.direction is Direction.MAXIMIZE else -scores
@@ -155,6 +158,30 @@ def shown_columns(frame: Frame) -> Mapping[str, Column]:
         for key in ("predicted_score", "predicted_score_low", "predicted_score_high")
     }
     return {**frame.columns, **clipped}
+
+
+def quality(frames: Sequence[Frame]) -> Floats:
+    """Returns 1 for the best trial of each sweep, 1/2 for the second, 1/3 for the third, ..., `n`; NaN without a score.
+
+    Scores of two environments cannot be compared, and these can: the best of several sweeps come in turn.
+    """
+    found = []
+    for frame in frames:
+        scores = frame.stored_score()
+        has = np.flatnonzero(np.isfinite(scores))
+        own = np.full(len(scores), np.nan)
+        own[has[np.argsort(-scores[has], kind="stable")]] = 1.0 / (1.0 + np.arange(len(has)))
+        found.append(own)
+    return np.concatenate(found)
+
+
+def rounded(values: Floats) -> Floats:
+    """Returns finite numbers, `n`, to the digits that a chart can show: short numbers are quick to send."""
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        power = np.clip(_DIGITS - 1 - np.floor(np.log10(np.abs(values))), -300, 300)
+        scale = 10.0 ** np.abs(power)
+        found = np.where(power >= 0, np.round(values * scale) / scale, np.round(values / scale) * scale)
+    return np.where((values == 0) | ~np.isfinite(found), values, found)
 
 
 def _columns(sweep: SweepRecord, changes: TrialColumns) -> dict[str, Column]:

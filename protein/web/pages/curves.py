@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
@@ -25,7 +24,7 @@ from protein.spelling import nearest
 from protein.trainer.kinds import kind_of
 from protein.types import Direction, TrialState
 from protein.web.answers import MAX_LENGTH, Query, get, plain, selected
-from protein.web.frame import Frame, Table
+from protein.web.frame import Floats, Frame, Table, quality, rounded
 from protein.web.pages.table import ordered
 from protein.web.viewer import MAX_SWEEPS, Viewer
 
@@ -34,9 +33,6 @@ MAX_CURVES = 500
 DEFAULT_CURVES = 12
 MAX_POINTS = 200_000  # of all curves together
 MAX_KEPT_POINTS = 1_000_000  # 24 MB
-_DIGITS = 6  # significant ones of what is sent
-
-Floats = NDArray[np.float64]
 
 
 def routes(viewer: Viewer) -> list[BaseRoute]:
@@ -124,21 +120,6 @@ def spread_order(count: int) -> Indices:
     return np.array([*ends, *(one for one in rest.tolist() if one not in ends)], np.int64)
 
 
-def quality(frames: Sequence[Frame]) -> Floats:
-    """Returns 1 for the best trial of each sweep, 1/2 for the second, 1/3 for the third, ..., `n`; NaN without a score.
-
-    Scores of two environments cannot be compared, and these can: the best of several sweeps come in turn.
-    """
-    found = []
-    for frame in frames:
-        scores = frame.stored_score()
-        has = np.flatnonzero(np.isfinite(scores))
-        own = np.full(len(scores), np.nan)
-        own[has[np.argsort(-scores[has], kind="stable")]] = 1.0 / (1.0 + np.arange(len(has)))
-        found.append(own)
-    return np.concatenate(found)
-
-
 def _read(
     viewer: Viewer, kept: "_Kept", table: Table, rows: Indices, metric: str | None, points: int
 ) -> list[dict[str, Any]]:
@@ -220,15 +201,6 @@ class _Kept:
                     _, dropped = self._curves.popitem(last=False)
                     self._num_points -= len(dropped.value)
         return found
-
-
-def rounded(values: Floats) -> Floats:
-    """Returns finite numbers, `n`, to the digits that a chart can show: short numbers are quick to send."""
-    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        power = np.clip(_DIGITS - 1 - np.floor(np.log10(np.abs(values))), -300, 300)
-        scale = 10.0 ** np.abs(power)
-        found = np.where(power >= 0, np.round(values * scale) / scale, np.round(values / scale) * scale)
-    return np.where((values == 0) | ~np.isfinite(found), values, found)
 
 
 def _group(column: Column, rows: Indices, key: str) -> dict[str, Any]:

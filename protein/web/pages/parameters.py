@@ -36,8 +36,7 @@ from protein.types import Estimate, Observation, ParamValue
 from protein.view.text import Range, within
 from protein.web.answers import NotFound, Query, StillComputing, get
 from protein.web.findings import answers, fitted, one_sweep, space_of
-from protein.web.frame import Frame, Table
-from protein.web.pages.curves import quality, rounded
+from protein.web.frame import Frame, Table, quality, rounded
 from protein.web.pages.table import ordered
 from protein.web.viewer import MAX_SWEEPS, Viewer
 

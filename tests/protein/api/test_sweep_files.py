@@ -18,7 +18,7 @@ from store_samples import ended_owner, new_sweep, start
 
 from protein import storage
 from protein.api import sweep_files
-from protein.cli import exchange
+from protein.cli import output
 from protein.errors import StoreError, UsageError
 from protein.ports import Store
 from protein.run import lease
@@ -361,8 +361,8 @@ def test_the_calibrations_of_machines_move_too_and_a_foreign_reference_is_said(
 def test_a_paused_sweep_stays_paused_and_that_is_said(exported: Path, tmp_path: Path) -> None:
     store = storage.open_whole_store(f"{tmp_path}/b.db")
     [moved] = sweep_files.import_file(store, exported / "s.jsonl", name="other", progress=nothing)
-    assert moved.paused and "it is paused, and so is the copy, until " in exchange.moved_lines([moved])[0]
-    assert exchange.moved_lines([moved])[0].endswith("protein resume other")
+    assert moved.paused and "it is paused, and so is the copy, until " in output.moved_lines([moved])[0]
+    assert output.moved_lines([moved])[0].endswith("protein resume other")
     sweep = store.find_sweep("other")
     assert sweep is not None
     store.request(sweep.id, Request.RUN)

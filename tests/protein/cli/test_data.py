@@ -21,7 +21,7 @@ from protein import storage
 from protein.api import keeping
 from protein.api.keeping import SweepFolder
 from protein.api.sweep_files import Moved
-from protein.cli import exchange, main
+from protein.cli import main, output
 from protein.cli.store import _cleaned as cleaning_line
 from protein.errors import UsageError
 from protein.run.lease import owner_of
@@ -126,7 +126,7 @@ def test_what_was_moved_is_told_in_good_english() -> None:
     several = Moved(name="a", num_trials=3, num_points=7, running=(1, 2))
     one = Moved(name="b", num_trials=1, num_points=0, running=(0,))
     end = "as interrupted when the copy is resumed"
-    assert exchange.moved_lines([several, one]) == [
+    assert output.moved_lines([several, one]) == [
         f"a: 3 trials with 7 curve points; trials 1, 2 had not finished, and end {end}",
         f"b: 1 trial with 0 curve points; trial 0 had not finished, and ends {end}",
     ]

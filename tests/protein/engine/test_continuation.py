@@ -307,7 +307,7 @@ def test_longer_runs_are_rated_at_their_whole_cost_and_against_the_best_trial(mo
             rated.append((float(levels.max()), float(cost_mean.max()), top))
         return log_value(mean, sd, cost_mean, *more, levels=levels, top=top, **others)
 
-    monkeypatch.setattr("protein.engine.search.log_value", spied)
+    monkeypatch.setattr("protein.engine.designer.log_value", spied)
     history = [trial(i, 0.01, int(steps)) for i, steps in enumerate(np.geomspace(4_000, 200_000, 10))]
     suggest(history, 100.0)
     ((level, longest, top),) = rated

@@ -10,9 +10,9 @@ import pytest
 
 from protein.engine import gp
 from protein.engine.candidates import ladders, middle, neighbours
+from protein.engine.designer import format_seconds
 from protein.engine.history import MAX_ATTEMPTS, History
 from protein.engine.score_model import ScoreModel
-from protein.engine.search import format_seconds
 from protein.engine.settings import EngineSettings
 from protein.space import Categorical, Float, Integer, Space
 from protein.sweep.methods import make_designer

@@ -25,7 +25,8 @@ from protein.storage import open_store
 from protein.types import Measurement, Observation, Outcome, Suggestion, SuggestionKind, TrialEnd
 from protein.web import findings
 from protein.web.answers import StillComputing, selected
-from protein.web.pages.curves import curve_metrics, rounded, spread_order
+from protein.web.frame import rounded
+from protein.web.pages.curves import curve_metrics, spread_order
 from protein.web.pages.parameters import some
 from protein.web.viewer import Viewer
 
