@@ -24,7 +24,6 @@ from protein.config import space_file
 from protein.direction import stored_score
 from protein.errors import SpaceError, UsageError
 from protein.imports.runs import Imported, Run, Source, parameter_name
-from protein.imports.wandb import read as read_wandb
 from protein.names import NAME_LENGTH
 from protein.ports import Store
 from protein.space import Space
@@ -81,13 +80,12 @@ class Done:
     space: Space
 
 
-def read(tool: str, source: Source, *, params: Sequence[str] | None, rename: Mapping[str, str]) -> Imported:
+def read(tool: str, source: Source, *, rename: Mapping[str, str]) -> Imported:
     """Returns the runs of a source.
 
     Args:
         tool: one of `TOOLS`.
         source: what is to be read.
-        params: the columns that are parameters, for a table that does not tell; None: all that may be.
         rename: new names of parameters by their old ones.
 
     Raises:
@@ -95,12 +93,9 @@ def read(tool: str, source: Source, *, params: Sequence[str] | None, rename: Map
     """
     if tool not in TOOLS:
         raise UsageError(f"nothing can be imported from '{tool}'{nearest(tool, TOOLS)}")
-    if params is not None and tool != "wandb":
+    if source.params is not None and tool != "wandb":
         raise UsageError(f"--params is for wandb alone: {tool} tells what its parameters are")
-    if tool == "wandb":
-        imported = read_wandb(source, params)
-    else:
-        imported = importlib.import_module(f"protein.imports.{tool}").read(source)
+    imported: Imported = importlib.import_module(f"protein.imports.{tool}").read(source)
     if not imported.runs:
         raise UsageError(f"{imported.where} holds no finished run; import it when one has ended")
     return _renamed(imported, rename)

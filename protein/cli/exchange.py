@@ -52,18 +52,17 @@ def run_import(command: Command) -> int:
             "import needs a file of protein export, as in protein import pong.jsonl; or a tool and where its runs are,"
             f" as in protein import optuna sqlite:///study.db; known are {', '.join(importing.TOOLS)}"
         )
+    columns = arguments.params
     source = Source(
         place=arguments.source,
         experiment=arguments.experiment,
         score=arguments.score,
         cost=arguments.cost,
         direction=_direction(arguments.direction),
-    )
-    params = (
-        None if arguments.params is None else [name.strip() for name in arguments.params.split(",") if name.strip()]
+        params=None if columns is None else [name.strip() for name in columns.split(",") if name.strip()],
     )
     console = tables.make_console()
-    imported = importing.read(arguments.tool, source, params=params, rename=_rename(arguments.rename))
+    imported = importing.read(arguments.tool, source, rename=_rename(arguments.rename))
     name = arguments.name or importing.default_name(imported)
     printed = time.monotonic()
 

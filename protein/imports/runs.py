@@ -29,6 +29,7 @@ class Source:
         score: the metric that counts; None: the one that the tool names.
         cost: the metric that is the cost in seconds; `EQUAL_COST`; None: the run's own duration.
         direction: None: the one that the tool names.
+        params: the columns that are parameters, for a table that does not tell; None: all that may be.
     """
 
     place: str
@@ -36,6 +37,7 @@ class Source:
     score: str | None = None
     cost: str | None = None
     direction: Direction | None = None
+    params: Sequence[str] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

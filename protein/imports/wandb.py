@@ -42,12 +42,8 @@ RUNTIMES = ("_runtime", "Runtime", "_wandb.runtime")
 """Columns that hold a run's duration in seconds, the first of which is taken."""
 
 
-def read(source: Source, params: Sequence[str] | None = None) -> Imported:
-    """Returns the runs of the file.
-
-    Args:
-        source: its place is the file.
-        params: the columns that are parameters; None: see the head of this file.
+def read(source: Source) -> Imported:
+    """Returns the runs of the file that is the source's place.
 
     Raises:
         UsageError: it is no such file; the score, the direction or the cost has to be named.
@@ -67,7 +63,7 @@ def read(source: Source, params: Sequence[str] | None = None) -> Imported:
     score = _column("--score", source.score, numeric)
     direction = require_direction(source.direction, score)
     cost = _cost(source.cost, numeric)
-    chosen = _params(params, columns, {score, cost or ""})
+    chosen = _params(source.params, columns, {score, cost or ""})
     metrics = [name for name in numeric if name not in chosen and name.lower() not in OWN]
     state = next((name for name in columns if name.lower() == "state"), None)
     runs, taken = [], dict[str, int]()

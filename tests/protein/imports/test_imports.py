@@ -103,7 +103,7 @@ class TestOptuna:
         assert [trial.owner for trial in stored("old-study")[1]] == [f"import:{number}" for number in range(14)]
 
     def test_an_import_that_was_cut_short_is_completed(self, study: optuna.Study, run: Run) -> None:
-        imported = importing.read("optuna", Source(place=STUDY), params=None, rename={})
+        imported = importing.read("optuna", Source(place=STUDY), rename={})
         store = open_store("runs/protein.db")
 
         class Cut(Exception): ...
