@@ -20,14 +20,11 @@ if TYPE_CHECKING:
     from .whole import WholeStore
 
 __all__ = [
-    "copy_file",
     "database_file",
     "database_name",
-    "discard_empty",
     "open_store",
     "open_whole_store",
     "require_store",
-    "schema_versions",
 ]
 
 
@@ -85,24 +82,3 @@ def database_name(url: str) -> str:
     from .database import parse_url
 
     return str(parse_url(url).database)
-
-
-def discard_empty(path: Path) -> None:
-    """Removes the file of a store without a sweep. See `protein.storage.existing.discard_empty`."""
-    from . import existing
-
-    existing.discard_empty(path)
-
-
-def schema_versions(url: str) -> tuple[str, str]:
-    """Returns the version of a store's schema, and the newest one. See `protein.storage.existing.versions`."""
-    from . import existing
-
-    return existing.versions(url)
-
-
-def copy_file(source: Path, target: Path) -> None:
-    """Copies a SQLite store into a new file. See `protein.storage.existing.copy_file`."""
-    from . import existing
-
-    existing.copy_file(source, target)

@@ -157,7 +157,9 @@ def _discarded_on_failure(store_url: str) -> Iterator[None]:
         try:
             yield
         except BaseException:
-            storage.discard_empty(path)
+            from protein.storage import existing  # late, as in `protein.storage`
+
+            existing.discard_empty(path)
             raise
 
 

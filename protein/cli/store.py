@@ -17,6 +17,7 @@ from protein.cli.parse import Command
 from protein.config.layers import display_path
 from protein.errors import ProteinError, StoreError, StoreUnavailable, UsageError
 from protein.spelling import nearest
+from protein.storage import existing
 from protein.types import SweepRecord
 from protein.units import format_size
 from protein.urls import hidden
@@ -44,7 +45,7 @@ def _check(arguments: StoreCommandArguments, url: str) -> int:
     found: list[str] = []
     sweeps = 0
     try:
-        have, newest = storage.schema_versions(url)
+        have, newest = existing.versions(url)
         if have != newest:
             raise UsageError(
                 f"store {_shown(url)} has schema {have}, and only {newest} can be checked; run"
@@ -80,14 +81,14 @@ def _check(arguments: StoreCommandArguments, url: str) -> int:
 def _there(url: str) -> bool:
     """Whether there is a store, which may be damaged; no file, or another program's, is a mistake in the command."""
     try:
-        storage.require_store(url)
+        existing.require_store(url)
     except StoreError:
         return False
     return True
 
 
 def _upgrade(arguments: StoreCommandArguments, url: str) -> int:
-    have, newest = storage.schema_versions(url)
+    have, newest = existing.versions(url)
     said = {"store": _shown(url), "from": have, "to": newest}
     if have == newest:
         return answer(arguments.json, {**said, "backup": None}, [f"{_shown(url)} is up to date: schema {newest}"])
@@ -95,7 +96,7 @@ def _upgrade(arguments: StoreCommandArguments, url: str) -> int:
     backup = None
     if file is not None:
         backup = arguments.output or file.with_name(f"{file.name}.schema-{have}")
-        storage.copy_file(file, backup)
+        existing.copy_file(file, backup)
     elif arguments.output is not None:
         raise UsageError("of a PostgreSQL store no backup is made here: use pg_dump, and drop -o")
     try:
@@ -103,7 +104,7 @@ def _upgrade(arguments: StoreCommandArguments, url: str) -> int:
     except ProteinError:
         if backup is not None:
             with contextlib.suppress(ProteinError):
-                if storage.schema_versions(url)[0] == have:  # a second try would find the copy in its way
+                if existing.versions(url)[0] == have:  # a second try would find the copy in its way
                     backup.unlink(missing_ok=True)
         raise
     copy = None if backup is None else str(backup)
@@ -115,9 +116,9 @@ def _upgrade(arguments: StoreCommandArguments, url: str) -> int:
 def _backup(arguments: StoreCommandArguments, url: str) -> int:
     file = stores.file(url)
     if file is not None:
-        storage.require_store(url)
+        existing.require_store(url)
         target = arguments.output or file.with_name(f"{file.name}.backup")
-        storage.copy_file(file, target)
+        existing.copy_file(file, target)
         size = target.stat().st_size
         said = {"store": _shown(url), "file": str(target), "bytes": size}
         return answer(arguments.json, said, [f"written: {target} ({format_size(size)}), itself a store"])

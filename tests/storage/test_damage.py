@@ -13,8 +13,9 @@ from sqlalchemy.exc import DBAPIError
 from store_samples import LEASE_SECONDS, complete, new_sweep, points, start
 
 from protein.errors import StoreError
-from protein.storage import open_store, open_whole_store, schema_versions
+from protein.storage import open_store, open_whole_store
 from protein.storage.database import create_engine, explain, parse_url
+from protein.storage.existing import versions
 from protein.storage.whole import WholeStore
 from protein.types import Machine
 
@@ -134,7 +135,7 @@ def test_a_version_that_is_not_one_is_one_line(whole: bytes, change: str, tmp_pa
     path.write_bytes(whole)
     damage.spoil(path, change)
     with pytest.raises(StoreError, match=r"has the schema version .*, which is none of ours; restore it from a copy$"):
-        schema_versions(str(path))
+        versions(str(path))
 
 
 def test_no_command_ends_in_a_traceback_on_a_damaged_store() -> None:

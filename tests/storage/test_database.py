@@ -18,7 +18,8 @@ from patience import PATIENCE_SECONDS
 from store_samples import LEASE_SECONDS, complete, new_sweep, points, start
 
 from protein.errors import StoreError, StoreUnavailable
-from protein.storage import copy_file, database, database_file, open_store, open_whole_store
+from protein.storage import database, database_file, open_store, open_whole_store
+from protein.storage.existing import copy_file
 
 NOBODY = 65534
 

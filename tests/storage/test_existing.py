@@ -14,7 +14,8 @@ import pytest
 import store_samples
 
 from protein.errors import StoreError
-from protein.storage import copy_file, existing, open_store
+from protein.storage import existing, open_store
+from protein.storage.existing import copy_file
 from protein.types import Measurement
 
 

@@ -18,8 +18,9 @@ from store_samples import new_sweep, start
 
 from protein.cli import main
 from protein.errors import StoreError
-from protein.storage import copy_file, open_store, upgrade
+from protein.storage import open_store, upgrade
 from protein.storage.database import WRITE, create_engine, parse_url
+from protein.storage.existing import copy_file
 
 ASSETS = Path(__file__).parents[1] / "assets"
 OLD = sorted(ASSETS.glob("storage_*.db"))
