@@ -23,7 +23,7 @@ from protein.engine.warm_start import (
     source_names,
     source_observations,
 )
-from protein.errors import StoreMissing, UsageError
+from protein.errors import StoreError, StoreMissing, UsageError
 from protein.ports import Backend, Designer, Listener, Store, SweepStatus
 from protein.run.command import SILENCE_SECONDS, CommandBackend
 from protein.run.fleet import Fleet
@@ -247,6 +247,7 @@ class _OtherMachines:
     backend: Fleet
 
     def __init__(self, url: str) -> None:
+        self._url = url
         self.known: list[Machine] = []
         self._found: list[Machine] = []
         self._store: Store | None = None
@@ -265,6 +266,12 @@ class _OtherMachines:
         while self._found:
             store.add_machine(self._found.pop(0))
 
+    def keep(self) -> None:
+        """Stores what was found before the plan was refused, where there is a store."""
+        if self._found:
+            with contextlib.suppress(StoreError), stores.opened(self._url) as store:
+                self.keep_in(store)
+
 
 @contextlib.contextmanager
 def _other_machines(
@@ -276,18 +283,21 @@ def _other_machines(
         return
     machines = _OtherMachines(plan.url)
     note(f"connecting to {plan.place.words()}")
-    with backends.connected(
-        plan.place,
-        plan.spec,
-        directory,
-        workers=plan.slots.workers,
-        silence_seconds=plan.silence_seconds,
-        note=note,
-        machines=None if plan.calibrate is False else machines.known,
-        on_machine=machines.add,
-        should_stop=stop.is_set,
-    ) as machines.backend:
-        yield machines
+    try:
+        with backends.connected(
+            plan.place,
+            plan.spec,
+            directory,
+            workers=plan.slots.workers,
+            silence_seconds=plan.silence_seconds,
+            note=note,
+            machines=None if plan.calibrate is False else machines.known,
+            on_machine=machines.add,
+            should_stop=stop.is_set,
+        ) as machines.backend:
+            yield machines
+    finally:
+        machines.keep()
 
 
 # The warm start: a snapshot of other sweeps of the store, taken once, when the new sweep is created.

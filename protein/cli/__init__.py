@@ -10,7 +10,8 @@ import gc
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any, TextIO, cast
 
 from protein.errors import ProteinError
 from protein.trainer.errors import TrainerError
@@ -18,6 +19,7 @@ from protein.trainer.errors import TrainerError
 INTERRUPTED_CODE = 130
 # Commands that end within seconds, and leave no garbage worth looking for; unless they watch a sweep.
 _SHORT = ("best", "pareto", "status")
+_WORK = ("sweep", "train")  # commands that go on where nobody reads their output any more
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -40,12 +42,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run = getattr(importlib.import_module(f"protein.cli.{module}"), function)
         if collects and (command.name not in _SHORT or getattr(command.arguments, "watch", False)):
             gc.enable()
-        code = int(run(command))
-        sys.stdout.flush()
+        with _lasting_streams() if command.name in _WORK else contextlib.nullcontext():
+            code = int(run(command))
+            sys.stdout.flush()
     except (ProteinError, TrainerError) as error:
         return _report(str(error), error.exit_code)
     except BrokenPipeError:  # the reader of our output has ended, as in `protein show pong | head`
-        _drop_output()
+        _drop_output(sys.stdout)
         return 1
     except KeyboardInterrupt:
         return _report("interrupted", INTERRUPTED_CODE)
@@ -53,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.filename is None and error.errno not in _FULL:
             raise
         if error.filename is None:
-            _drop_output()
+            _drop_output(sys.stdout)
             return _report(f"cannot write: {error.strerror}; free some space", 2)
         return _report(f"{error.filename}: {error.strerror}; check the path and its permissions", 2)
     finally:
@@ -77,14 +80,50 @@ def _open_streams() -> None:
         setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: PTH123, SIM115 (until its end)
 
 
-def _drop_output() -> None:
-    """Keeps the interpreter from trying again, at its exit, to write what could not be written."""
+class _Lasting:
+    """A stream whose reader may end, as in `protein sweep ... | head`. From then on what is written is dropped."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except BrokenPipeError:
+            _drop_output(self._stream)
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            _drop_output(self._stream)
+
+
+@contextlib.contextmanager
+def _lasting_streams() -> Iterator[None]:
+    streams = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (cast(TextIO, _Lasting(stream)) for stream in streams)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = streams
+
+
+def _drop_output(stream: TextIO) -> None:
+    """Lets a stream write to nowhere, so that what could not be written is not tried again, as at the exit."""
     with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _report(line: str, code: int) -> int:
     from protein.view.text import MAX_TEXT, cleaned  # late: a command that works does not need it
 
-    print("error: " + " ".join(cleaned(line, MAX_TEXT).split()), file=sys.stderr)
+    try:
+        print("error: " + " ".join(cleaned(line, MAX_TEXT).split()), file=sys.stderr)
+    except BrokenPipeError:  # nobody reads that either
+        _drop_output(sys.stderr)
     return code

@@ -25,8 +25,8 @@ from protein.web.frame import Frame
 from protein.web.pages.sweeps import interrupted
 from protein.web.viewer import Viewer
 
-CURVE_POINTS = 2_000  # of each leg
-MAX_LEGS = 50
+CURVE_POINTS = 2_000  # of each trial
+MAX_TRIALS = 50
 MAX_PROMPT = 2_000  # characters
 MAX_NUMBER = 2**53  # the largest whole number that a page can send
 _NO_STORE = {"cache-control": "no-store"}
@@ -41,8 +41,8 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
     def curve(query: Query) -> dict[str, Any]:
         sweep, record = asked_for(viewer, query)
         metric = query.text("metric", most=200)
-        legs = [one for one in legs_of(viewer.frame(sweep.spec.name), record) if one <= record.number]
-        return {"metric": metric, "legs": curves(viewer, sweep, legs, metric or None)}
+        run = [one for one in run_of(viewer.frame(sweep.spec.name), record) if one <= record.number]
+        return {"metric": metric, "curves": curves(viewer, sweep, run, metric or None)}
 
     def log(query: Query) -> dict[str, Any]:
         sweep, record = asked_for(viewer, query)
@@ -145,7 +145,7 @@ def whole(viewer: Viewer, sweep: SweepRecord, record: TrialRecord) -> dict[str, 
     """Returns everything about a trial, in the user's direction."""
     [shown] = shown_trials(sweep, [record])
     frame = viewer.frame(sweep.spec.name)
-    legs = legs_of(frame, record)
+    run = run_of(frame, record)
     root = viewer.artifact_directory(sweep.spec.name)
     kind = kind_of(sweep.spec.config)
     checkpoint, problem = checkpoint_of(viewer, sweep, record, writes=kind is LANGUAGE)
@@ -175,9 +175,9 @@ def whole(viewer: Viewer, sweep: SweepRecord, record: TrialRecord) -> dict[str, 
         "off_by": {"score": text.score_error(shown), "cost": text.cost_error(shown)},
         "params": params(sweep, record.params),
         "fixed": fixed(sweep, record),
-        "curves": curves(viewer, sweep, [one for one in legs if one <= record.number], None),
+        "curves": curves(viewer, sweep, [one for one in run if one <= record.number], None),
         "metrics": metric_names(viewer, sweep, record),
-        "legs": [_leg(frame, one) for one in legs] if len(legs) > 1 else [],
+        "run": [_of_run(frame, one) for one in run] if len(run) > 1 else [],
         "then": then(frame, record),
         "same_config": same_config(frame, record),
         "files": listed,
@@ -223,7 +223,7 @@ def fixed(sweep: SweepRecord, record: TrialRecord) -> list[list[Any]]:
 
 
 def curves(viewer: Viewer, sweep: SweepRecord, numbers: list[int], metric: str | None) -> list[dict[str, Any]]:
-    """Returns the learning curves of some legs, the earliest first, in the user's direction."""
+    """Returns the learning curves of some trials of a run, the earliest first, in the user's direction."""
     found = viewer.store.curves(sweep.id, numbers, CURVE_POINTS, metric=metric)
     listed = []
     for number in numbers:
@@ -253,7 +253,7 @@ def metric_names(viewer: Viewer, sweep: SweepRecord, record: TrialRecord) -> lis
     return list(names)
 
 
-def legs_of(frame: Frame, record: TrialRecord) -> list[int]:
+def run_of(frame: Frame, record: TrialRecord) -> list[int]:
     """Returns the numbers of the trials of one run, oldest first: those that it continues, itself, and those after it.
 
     Where several trials have continued one, only those on the way to this trial, and after it the first each time.
@@ -264,15 +264,15 @@ def legs_of(frame: Frame, record: TrialRecord) -> list[int]:
         for number, value, missing in zip(frame.numbers, column.values, column.missing, strict=True)
         if not missing and value >= 0
     }
-    legs = [record.number]
-    while legs[0] in before and before[legs[0]] not in legs and len(legs) < MAX_LEGS:
-        legs.insert(0, before[legs[0]])
+    run = [record.number]
+    while run[0] in before and before[run[0]] not in run and len(run) < MAX_TRIALS:
+        run.insert(0, before[run[0]])
     after: dict[int, int] = {}
     for number, value in before.items():
         after.setdefault(value, number)
-    while legs[-1] in after and after[legs[-1]] not in legs and len(legs) < MAX_LEGS:
-        legs.append(after[legs[-1]])
-    return legs
+    while run[-1] in after and after[run[-1]] not in run and len(run) < MAX_TRIALS:
+        run.append(after[run[-1]])
+    return run
 
 
 def then(frame: Frame, record: TrialRecord) -> dict[str, Any]:
@@ -299,7 +299,7 @@ def same_config(frame: Frame, record: TrialRecord) -> list[dict[str, Any]]:
             same &= ~column.missing & (column.values == column.code(value))
         else:
             same &= ~column.missing & (column.values == value)
-    rows = np.flatnonzero(same)[:MAX_LEGS]
+    rows = np.flatnonzero(same)[:MAX_TRIALS]
     keys = ("number", "state", "score", "run_seconds")
     return [{key: frame.columns[key].value(int(row)) for key in keys} for row in rows]
 
@@ -336,7 +336,7 @@ def _finite(ends: text.Range | None) -> list[float | None] | None:
     return None if ends is None else [end if math.isfinite(end) else None for end in ends]
 
 
-def _leg(frame: Frame, number: int) -> dict[str, Any]:
+def _of_run(frame: Frame, number: int) -> dict[str, Any]:
     row = int(frame.rows([number])[0])
     keys = ("number", "state", "score", "cost_seconds", "run_seconds", "steps")
     return {key: frame.columns[key].value(row) for key in keys}

@@ -1,19 +1,22 @@
 """One plan for every kind of sweep: whatever it may be told reaches the loop, whoever runs the trials."""
 
+import contextlib
 import dataclasses
+import threading
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from protein import Float, Space
+from protein import Float, Space, storage
 from protein.api import plan
 from protein.api.definition import Options
 from protein.errors import UsageError
 from protein.run.machine import Slots
 from protein.sweep.stop_conditions import StopWhen
-from protein.types import Provenance, SweepRecord, SweepSpec
+from protein.types import Machine, Provenance, SweepRecord, SweepSpec
 
 OWN = {"start": None}
 KINDS: dict[str, dict[str, Any]] = {
@@ -45,6 +48,10 @@ def made(kind: str, options: Options, **more: Any) -> plan.Plan:
         provenance=Provenance(version="0", git_commit="", machine="", config_hash=""),
     )
     return plan.Plan(spec=spec, options=options, store=None, url="sqlite:///s.db", slots=Slots(workers=2), **more)
+
+
+class Listening:
+    def note(self, line: str) -> None: ...
 
 
 def stored(one: plan.Plan) -> SweepRecord:
@@ -79,3 +86,30 @@ def test_options_are_checked_and_plain() -> None:
     for wrong in ({"seed": -1}, {"max_trials": 0}):
         with pytest.raises(UsageError, match=f"^{next(iter(wrong))} must be a whole number"):
             dataclasses.replace(options, **wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("is_there", [True, False], ids=["a store", "no store"])
+@pytest.mark.parametrize("connects", [True, False])
+def test_calibrations_found_before_a_plan_is_refused_are_kept_where_there_is_a_store(
+    connects: bool, is_there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(name="n", facts={}, calibration_seconds=2.0, measured_at=NOW)
+
+    @contextlib.contextmanager
+    def connected(*_: Any, on_machine: Callable[[Machine], None], **__: Any) -> Iterator[Any]:
+        on_machine(machine)
+        if not connects:
+            raise UsageError("another node has another version")
+        yield None
+
+    url, file = f"sqlite:///{tmp_path}/s.db", tmp_path / "s.db"
+    if is_there:
+        storage.open_store(url).close()
+    monkeypatch.setattr(plan.backends, "connected", connected)
+    one = made("command", Options(warm_start=["nobody"]), place=plan.Place(backend="ray"))
+    with pytest.raises(UsageError, match="no sweep yet" if connects else "version"):
+        plan.run(dataclasses.replace(one, url=url), Listening(), threading.Event())
+    assert file.exists() is is_there
+    if is_there:
+        with contextlib.closing(storage.open_store(url)) as store:
+            assert store.machines() == [machine]

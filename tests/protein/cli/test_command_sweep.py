@@ -130,6 +130,25 @@ def test_a_program_is_swept_and_every_view_reads_it(capsys: pytest.CaptureFixtur
         assert "-0." not in capsys.readouterr().out, "a loss is shown as the program knows it"
 
 
+@pytest.mark.parametrize("same_errors", [False, True], ids=["stdout", "stdout and stderr"])
+def test_a_sweep_goes_on_where_nobody_reads_its_output_any_more(
+    same_errors: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in `protein sweep ... | head -1`, which may well be started for a night; and with `2>&1`."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as out, open(os.dup(writer), "w") as errors:  # noqa: PTH123
+        monkeypatch.setattr(sys, "stdout", out)
+        if same_errors:
+            monkeypatch.setattr(sys, "stderr", errors)
+        assert sweep() == 0
+    store = storage.open_store("sqlite:///runs/protein.db")
+    record = store.find_sweep("train")
+    assert record is not None and record.ended == "the limit of 3 trials is reached"
+    assert [trial.end for trial in store.trials(record.id)] == [TrialEnd.COMPLETE] * 3
+    store.close()
+
+
 def test_the_same_command_again_resumes(capsys: pytest.CaptureFixture[str]) -> None:
     assert sweep() == 0
     assert sweep(trials=4) == 0

@@ -67,7 +67,7 @@ export async function render(root, context) {
       heading(trial),
       h("div", { class: "trial-columns" },
         h("div", { class: "trial-main" }, figures(trial), section("Learning curve", curveHead(), h("div", { class: "curve-room" })), config(), logSection(), filesSection()),
-        h("div", { class: "trial-side" }, playback(), why(trial), annotations(trial), legs(), facts(trial))));
+        h("div", { class: "trial-side" }, playback(), why(trial), annotations(trial), trialsOfRun(), facts(trial))));
     drawCurve();
     showLog();
   }
@@ -124,17 +124,17 @@ export async function render(root, context) {
     const room = body.querySelector(".curve-room");
     const metric = state.get("metric");
     const axis = state.get("x", "steps");
-    let legs = found.curves;
+    let curves = found.curves;
     if (metric) {
       try {
-        legs = (await api.get("/trial/curve", { sweep: name, number, metric }, { signal })).legs;
+        curves = (await api.get("/trial/curve", { sweep: name, number, metric }, { signal })).curves;
       } catch (error) {
         if (error.name !== "AbortError") notice(`The curve of ${metric} cannot be shown: ${error.message}`, { kind: "warn", key: "curve", seconds: 8 });
         return;
       }
     }
     if (signal.aborted || metric !== state.get("metric") || !room.isConnected) return; // another one was asked for meanwhile
-    const points = legs.flatMap((leg) => leg.value.map((value, i) => ({ x: leg[axis][i], value, leg: leg.number })));
+    const points = curves.flatMap((one) => one.value.map((value, i) => ({ x: one[axis][i], value, trial: one.number })));
     if (!points.length) {
       curve = null;
       room.parentNode.querySelector(".curve-menu")?.remove();
@@ -142,12 +142,12 @@ export async function render(root, context) {
       return;
     }
     const theme = colors();
-    let before = 0; // the seconds of a leg are its own, the steps those of the whole run
-    const series = legs.map((leg, i) => {
+    let before = 0; // the seconds of a trial are its own, the steps those of the whole run
+    const series = curves.map((one, i) => {
       const shift = axis === "seconds" ? before : 0;
-      before += leg.seconds.length ? leg.seconds[leg.seconds.length - 1] : 0;
-      return { key: `${leg.number}`, label: `trial ${leg.number}`, color: leg.number === number ? theme.series[0] : theme.series[(i % 8) + 1],
-        width: leg.number === number ? 2 : 1.4, x: leg[axis].map((x) => x + shift), y: leg.value.map((value) => (typeof value === "number" ? value : null)) };
+      before += one.seconds.length ? one.seconds[one.seconds.length - 1] : 0;
+      return { key: `${one.number}`, label: `trial ${one.number}`, color: one.number === number ? theme.series[0] : theme.series[(i % 8) + 1],
+        width: one.number === number ? 2 : 1.4, x: one[axis].map((x) => x + shift), y: one.value.map((value) => (typeof value === "number" ? value : null)) };
     });
     const shown = { series, x: { label: axis === "steps" ? unit() : "seconds of training", format: axis === "steps" ? count : seconds }, y: { label: metric || "score", format: undefined } };
     if (curve?.room.isConnected) return curve.set(shown);
@@ -308,12 +308,12 @@ export async function render(root, context) {
       h("p", { class: "faint", text: "The engine then learns nothing from it, and nothing recommends it. Its cost still counts. It is undone as easily." }));
   }
 
-  function legs() {
-    if (!found.legs.length) return null;
-    return h("section", { class: "card" }, h("h2", { text: "Legs of its run" }), h("table", { class: "facts" },
+  function trialsOfRun() {
+    if (!found.run.length) return null;
+    return h("section", { class: "card" }, h("h2", { text: "Trials of its run" }), h("table", { class: "facts" },
       h("thead", {}, h("tr", {}, ["trial", unit(), "score", "own cost", "run cost"].map((title, i) => h("th", { class: i ? "number" : null, text: title })))),
-      h("tbody", {}, found.legs.map((leg) => h("tr", { class: leg.number === number ? "picked" : null }, h("td", {}, leg.number === number ? `${leg.number}` : trialLink(state, name, leg.number)),
-        h("td", { class: "number", text: count(leg.steps) }), h("td", { class: "number", text: score(leg.score) }), h("td", { class: "number", text: seconds(leg.cost_seconds) }), h("td", { class: "number", text: seconds(leg.run_seconds) }))))));
+      h("tbody", {}, found.run.map((one) => h("tr", { class: one.number === number ? "picked" : null }, h("td", {}, one.number === number ? `${one.number}` : trialLink(state, name, one.number)),
+        h("td", { class: "number", text: count(one.steps) }), h("td", { class: "number", text: score(one.score) }), h("td", { class: "number", text: seconds(one.cost_seconds) }), h("td", { class: "number", text: seconds(one.run_seconds) }))))));
   }
 
   function facts(trial) {

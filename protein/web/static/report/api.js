@@ -84,8 +84,8 @@ export class ReportApi {
   trial(sweep, number) {
     const kept = this.held(this.data.trials[sweep]?.[number]);
     const curves = new Map((this.data.curves[sweep]?.curves || []).map((one) => [one.number, one]));
-    const legs = kept.legs.length ? kept.legs.map((one) => one.number).filter((one) => one <= number) : [number];
-    const drawn = legs.map((one) => curves.get(one)).filter((one) => one?.value.length);
+    const run = kept.run.length ? kept.run.map((one) => one.number).filter((one) => one <= number) : [number];
+    const drawn = run.map((one) => curves.get(one)).filter((one) => one?.value.length);
     return { ...kept, curves: drawn.map((one) => ({ number: one.number, num_points: one.points, steps: one.steps, seconds: one.own_seconds ?? one.seconds, value: one.value })) };
   }
 

@@ -103,7 +103,7 @@ def test_tags_a_note_and_an_exclusion_are_stored(own_store: str, view_of: ViewOf
     store.close()
 
 
-def test_legs_of_one_run_stand_together(own_store: str, view_of: ViewOf) -> None:
+def test_trials_of_one_run_stand_together(own_store: str, view_of: ViewOf) -> None:
     store = open_store(own_store)
     [sweep] = store.list_sweeps()
     leg = store.start_trial(
@@ -126,8 +126,8 @@ def test_legs_of_one_run_stand_together(own_store: str, view_of: ViewOf) -> None
     store.close()
     served = Served(own_store)
     first, second = (asked(served, "trial", sweep="pong", number=number) for number in (3, 7))
-    assert [one["number"] for one in first["legs"]] == [one["number"] for one in second["legs"]] == [3, 7]
-    assert [one["run_seconds"] for one in second["legs"]] == [25.0, 30.0]
+    assert [one["number"] for one in first["run"]] == [one["number"] for one in second["run"]] == [3, 7]
+    assert [one["run_seconds"] for one in second["run"]] == [25.0, 30.0]
     assert [one["number"] for one in first["curves"]] == [3] and [one["number"] for one in second["curves"]] == [3, 7]
     view = view_of(own_store, served)
     view.open("trial/pong/7?sweep=pong")
