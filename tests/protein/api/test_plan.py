@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from protein import Float, Space, storage
 from protein.api import plan
+from protein.api.backends import Place
 from protein.api.definition import Options
 from protein.errors import UsageError
 from protein.run.machine import Slots
@@ -48,10 +50,6 @@ def made(kind: str, options: Options, **more: Any) -> plan.Plan:
         provenance=Provenance(version="0", git_commit="", machine="", config_hash=""),
     )
     return plan.Plan(spec=spec, options=options, store=None, url="sqlite:///s.db", slots=Slots(workers=2), **more)
-
-
-class Listening:
-    def note(self, line: str) -> None: ...
 
 
 def stored(one: plan.Plan) -> SweepRecord:
@@ -105,10 +103,10 @@ def test_calibrations_found_before_a_plan_is_refused_are_kept_where_there_is_a_s
     url, file = f"sqlite:///{tmp_path}/s.db", tmp_path / "s.db"
     if is_there:
         storage.open_store(url).close()
-    monkeypatch.setattr(plan.backends, "connected", connected)
-    one = made("command", Options(warm_start=["nobody"]), place=plan.Place(backend="ray"))
+    monkeypatch.setattr("protein.api.backends.connected", connected)
+    one = made("command", Options(warm_start=["nobody"]), place=Place(backend="ray"))
     with pytest.raises(UsageError, match="no sweep yet" if connects else "version"):
-        plan.run(dataclasses.replace(one, url=url), Listening(), threading.Event())
+        plan.run(dataclasses.replace(one, url=url), Mock(), threading.Event())
     assert file.exists() is is_there
     if is_there:
         with contextlib.closing(storage.open_store(url)) as store:
