@@ -18,15 +18,7 @@ from sqlalchemy import ColumnElement, Text, cast, func, select, type_coerce
 from sqlalchemy.orm import Session
 
 from protein.columns import FIELDS
-from protein.types import (
-    Annotation,
-    Artifact,
-    Estimate,
-    Measurement,
-    Provenance,
-    TrialRecord,
-    fields_of,
-)
+from protein.types import Annotation, Artifact, Estimate, Measurement, Provenance, TrialRecord, fields_of
 
 from . import reading, values
 from .tables import AnnotationRow, ArtifactRow, MeasurementRow, TrialRow

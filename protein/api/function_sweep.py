@@ -48,14 +48,7 @@ from protein.sweep import provenance
 from protein.sweep.stop_conditions import StopWhen
 from protein.sweep.trouble import MIN_FREE_DISK_OF_STORE_BYTES
 from protein.trackers.tracker import check_trackers
-from protein.types import (
-    Direction,
-    Params,
-    SweepSpec,
-    TrialRecord,
-    TrialState,
-    spent_seconds,
-)
+from protein.types import Direction, Params, SweepSpec, TrialRecord, TrialState, spent_seconds
 from protein.units import parse_duration
 from protein.view import commands, data, text
 from protein.view.terminal import progress, spent_at_start

@@ -18,15 +18,7 @@ from protein.run.process import SILENCE_SECONDS, ProcessBackend, Record, shared_
 from protein.run.speed import limits_here
 from protein.trainer.events import killed_by, parse_line
 from protein.trainer.language.config import SAMPLE_FILE
-from protein.types import (
-    CONTINUABLE,
-    CONTINUABLE_SECONDS,
-    MAX_SCORE,
-    Artifact,
-    Outcome,
-    TrialEnd,
-    TrialState,
-)
+from protein.types import CONTINUABLE, CONTINUABLE_SECONDS, MAX_SCORE, Artifact, Outcome, TrialEnd, TrialState
 
 MAX_LINE_BYTES = 1 << 20  # a longer line is garbage, and is dropped
 # All that a trial of either kind imports, but torch's compiler, 816 modules and 68 MB, which few trials need.
