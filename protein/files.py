@@ -21,11 +21,8 @@ def replacing(path: Path, *, follow_link: bool = True) -> Iterator[Path]:
     """Yields the path of an empty file to write. At the end that file takes the place of `path`.
 
     What is no regular file, such as `/dev/stdout`, cannot be replaced and is written itself. Owner and permissions of
-    an old file stay. Missing folders are made.
-
-    Args:
-        path: of the file.
-        follow_link: whether a symbolic link stays and what it leads to is replaced; else the link is replaced.
+    an old file stay. Missing folders are made. Without `follow_link`, a symbolic link is replaced, and not what it
+    leads to.
 
     Raises:
         OSError: the file cannot be written. The old one is unchanged, and nothing else is left.

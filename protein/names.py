@@ -20,11 +20,8 @@ def folder_name(sweep: str, *, taken: str = "") -> str:
     """Returns what a sweep's folder is called: one harmless part of a path, another one for each name.
 
     It is the name itself where a sweep may be called so. Any other name comes from elsewhere. Its folder is called
-    after a hash of it, and begins with an underscore, with which no name of a sweep begins.
-
-    Args:
-        sweep: its name, any text.
-        taken: the name of a file beside the folder; no folder is called so, or begins with it.
+    after a hash of it, and begins with an underscore, with which no name of a sweep begins. No folder is called
+    `taken`, the name of a file beside it, or begins with it.
     """
     if is_name(sweep) and not (taken and sweep.lower().startswith(taken.lower())):
         return sweep

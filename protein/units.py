@@ -22,9 +22,7 @@ _SIZE = re.compile(r"(?P<count>\d+(?:\.\d+)?)\s*(?P<unit>[kmgt](?:i?b)?|b)", re.
 def parse_duration(text: str, what: str) -> float:
     """Returns the seconds that a duration such as `1h30m` stands for; positive and finite.
 
-    Args:
-        text: the duration.
-        what: the flag or key that it was given to, to begin an error with.
+    Errors begin with `what` it was given to, a flag or a key.
 
     Raises:
         UsageError: it does not parse, is zero, or is longer than ten years.

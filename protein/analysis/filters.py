@@ -68,11 +68,6 @@ class FilterError(UsageError):
 def matching(text: str, columns: Mapping[str, Column], num_rows: int) -> Mask:
     """Returns which rows of a table match a filter; all of them where it is empty.
 
-    Args:
-        text: the filter.
-        columns: key -> column of `num_rows`.
-        num_rows: how many rows there are.
-
     Raises:
         FilterError: it does not follow the grammar, names no column, or compares what cannot be compared.
     """

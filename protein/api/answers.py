@@ -206,11 +206,6 @@ def at_the_end(sweep: SweepRecord, trials: Sequence[TrialRecord], store: str | N
 
     Of a very large sweep all answers are computed now and kept, so that the first command that asks finds them.
 
-    Args:
-        sweep: as it is stored.
-        trials: all of its trials, as they are stored.
-        store: the URL or path of the store that holds it.
-
     Raises:
         UsageError: no trial was trained to its end.
     """
@@ -242,10 +237,7 @@ def readable(store: Store, sweep: SweepRecord, *, most: int = MAX_WHOLE) -> Read
 def sweep_outlook(sweep: SweepRecord, trials: Sequence[TrialRecord], sample: Sample | None = None) -> Outlook | None:
     """Returns the outlook of a sweep; None where too little is known, or the sweep does not run this engine.
 
-    Args:
-        sweep: as it is stored.
-        trials: its trials as they are stored.
-        sample: where these trials are not all: what is known of the others (`protein.engine.sample`).
+    Where these trials are not all, the `sample` says what is known of the others.
     """
     if sweep.spec.method != "protein":
         return None

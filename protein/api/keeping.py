@@ -291,12 +291,7 @@ def _within(path: Path, folder: Path) -> bool:
 def rename(store: "WholeStore", store_url: str, old: str, new: str, artifacts: Path | None = None) -> Path | None:
     """Renames a sweep and its folder; the paths of its files in the store follow. Returns the new folder, if any.
 
-    Args:
-        store: of the sweep.
-        store_url: of the store.
-        old: the sweep's name.
-        new: its name from now on.
-        artifacts: see `stores.artifact_directory`.
+    For `artifacts` see `stores.artifact_directory`.
 
     Raises:
         UsageError: there is no such sweep, a process runs it, or the folder cannot be renamed. Nothing was changed.
@@ -380,11 +375,7 @@ class Removal:
 def plan_removal(store: "WholeStore", store_url: str, name: str, artifacts: Path | None = None) -> Removal:
     """Returns what removing a sweep deletes. Raises `UsageError` where there is none, or a process runs it.
 
-    Args:
-        store: of the sweep.
-        store_url: of the store.
-        name: of the sweep.
-        artifacts: see `stores.artifact_directory`.
+    For `artifacts` see `stores.artifact_directory`.
     """
     sweep = stores.find(store, name)
     sweep_files.require_idle(store, sweep, "removed")

@@ -156,9 +156,7 @@ class Recommendation:
 def cut_short_note(trial: TrialRecord, *, trains: bool) -> str:
     """Says why a trial that a limit of cost has ended is not recommended, and how to lift the limit.
 
-    Args:
-        trial: its score as it is shown.
-        trains: whether the sweep is run by `protein sweep`, so that limits are flags; of a function they are keywords.
+    Limits are flags where `protein sweep` `trains`; of a function they are keywords. The trial is as it is shown.
     """
     limit, flag, keyword = "cap on one trial's cost", "--max-trial-cost", "max_trial_cost"
     if trial.end is TrialEnd.OUT_OF_BUDGET:
@@ -178,12 +176,7 @@ def best_cut_short(trials: Sequence[TrialRecord]) -> TrialRecord | None:
 
 
 def beaten_measured_note(sweep: SweepRecord, trials: Sequence[TrialRecord]) -> str | None:
-    """Returns a note where a trial that a limit of cost has ended scored higher than the best measured one.
-
-    Args:
-        sweep: as it is stored.
-        trials: its trials as they are stored.
-    """
+    """Returns a note where a trial that a limit of cost has ended scored higher than the best measured one."""
     cut_short, best = best_cut_short(trials), pareto.best_under(trials)
     if cut_short is None or cut_short.score is None:
         return None

@@ -49,11 +49,7 @@ def artifact_directory(store_url: str, sweep: str, artifacts: Path | None = None
 
     A name that no sweep may have, such as "../..", has a folder of another name (`protein.names.folder_name`). So has
     one that begins with the name of the store's file there: the database keeps files of such names beside it.
-
-    Args:
-        store_url: of the store.
-        sweep: its name, which is not trusted.
-        artifacts: the folder that the sweep was given for all of its files; None: none.
+    `artifacts` is the folder that the sweep was given for all of its files. Its name is not trusted.
     """
     root, path = artifacts_root(store_url, artifacts), file(store_url)
     beside = path is not None and os.path.normpath(path.parent.absolute()) == os.path.normpath(root)
@@ -64,11 +60,8 @@ def artifacts_root(store_url: str, artifacts: Path | None = None) -> Path:
     """Returns the folder in which each sweep has one: beside the store's file, apart from those of other stores there.
 
     It is that of the file's name without its ending; of a file `mine` without one it is `mine_files`; and of the usual
-    file, `protein.db`, the folder where the file is.
-
-    Args:
-        store_url: of the store.
-        artifacts: the folder that the sweeps were given for all of their files; None: none.
+    file, `protein.db`, the folder where the file is. `artifacts` is the folder that the sweeps were given for all of
+    their files.
     """
     if artifacts is not None:
         return artifacts.absolute()

@@ -99,12 +99,7 @@ def wrapped(text: str) -> str:
 
 
 def grouped(kind: type, groups: Mapping[str, Sequence[str]]) -> type:
-    """Returns a dataclass whose help lists some of its flags in groups of their own. It is for the help alone.
-
-    Args:
-        kind: a command's dataclass.
-        groups: title -> names of fields.
-    """
+    """Returns a dataclass whose help lists some of its flags in groups of their own. It is for the help alone."""
     hints = typing.get_type_hints(kind, include_extras=True)
     texts = field_texts(kind)
     moved = {name: title for title, names in groups.items() for name in names}

@@ -88,10 +88,6 @@ def run(command: Command) -> int:
 def make_plan(command: Command, console: Console) -> Plan:
     """Returns what the flags mean. Nothing is made: a mistake leaves nothing behind.
 
-    Args:
-        command: as it was given.
-        console: where notes about a space file are printed.
-
     Raises:
         UsageError: a flag that cannot be, or does not go with another; a place where no trial can run.
     """

@@ -74,10 +74,7 @@ def budget_left(
 ) -> Budget:
     """Returns what is left of a budget, by the rule at the head of this file; below 0 when it is overspent.
 
-    Args:
-        budget_seconds: the whole budget; None: no budget, and what is left is None.
-        finished_seconds: the costs of finished trials, failures included.
-        running: the trials that run.
+    None without a budget. The costs of finished trials include failures.
     """
     spent = sum(finished_seconds)
     mean = spent / max(len(finished_seconds), 1)

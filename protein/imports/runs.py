@@ -176,10 +176,7 @@ def numbers(values: Mapping[str, Any]) -> dict[str, float]:
 def choose(what: str, wanted: str | None, known: Iterable[str]) -> str:
     """Returns a wanted name of several; without one, the only name there is.
 
-    Args:
-        what: it is, as in "--score", to begin an error with.
-        wanted: by the user.
-        known: the names to choose from.
+    Errors begin with `what` it is, as in "--score".
 
     Raises:
         UsageError: it is not there, or several are.

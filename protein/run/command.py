@@ -164,15 +164,7 @@ def style_of(text: str, names: tuple[str, ...], given: str | None) -> Style:
 def command_line(
     settings: CommandSettings, params: Params, *, seed: int, directory: str, resumes: Path | None = None
 ) -> list[str]:
-    """Returns the command line of one trial.
-
-    Args:
-        settings: of the sweep.
-        params: the searched values.
-        seed: of the trial.
-        directory: the trial's folder.
-        resumes: what it goes on from; None: it begins anew.
-    """
+    """Returns the command line of one trial. It goes on from `resumes`, if that is given."""
     values = {**settings.fixed, **params}
     texts = _texts(settings, params, seed=seed, directory=directory)
     parsed = parse(settings.text, "--command")
@@ -220,11 +212,7 @@ class Template:
 
 
 def parse(text: str, what: str) -> Template:
-    """Returns the template that a text describes.
-
-    Args:
-        text: the command line.
-        what: what messages call it, as in `--command`.
+    """Returns the template that a text describes. Messages call it `what`, as in `--command`.
 
     Raises:
         UsageError: it has no words, a quotation mark or brace that is not closed, or an empty placeholder.

@@ -121,13 +121,7 @@ class Fleet:
         note: Callable[[str], None] = lambda line: None,
         on_machine: Callable[[Machine], None] = lambda machine: None,
     ) -> None:
-        """Connects to the machines.
-
-        Args:
-            transport: how they are reached.
-            settings: what they must know.
-            note: see above.
-            on_machine: called with each machine that was calibrated.
+        """Connects to the machines. `on_machine` is called with each machine that was calibrated.
 
         Raises:
             UsageError: they cannot be reached, or cannot run trials.

@@ -269,9 +269,7 @@ def worker_cores(workers: int) -> list[tuple[int, ...]]:
 def environment_of(resources: Resources, before: Mapping[str, str]) -> dict[str, str]:
     """Returns the environment variables that confine a trial's processes to their share.
 
-    Args:
-        resources: of the trial.
-        before: the variables that it would have. A number of threads that the user has set stays.
+    `before` are the variables that it would have. A number of threads that the user has set stays.
     """
     changes = {}
     if resources.gpus:
@@ -388,12 +386,7 @@ def installed_gpus(nvml: Any = None) -> list[Gpu] | None:
 
 
 def used_gpu_bytes(pids: Collection[int], nvml: Any = None) -> int:
-    """Returns the GPU memory that processes use together, on all GPUs; 0 where NVML is missing.
-
-    Args:
-        pids: the processes.
-        nvml: the module to ask; None: NVIDIA's.
-    """
+    """Returns the GPU memory that processes use together, on all GPUs; 0 where NVML is missing."""
     nvml = _nvml() if nvml is None else nvml
     if nvml is None:
         return 0
@@ -554,10 +547,7 @@ def over_limit(
 ) -> str | None:
     """Returns in words which of its limits a trial exceeds; None: none.
 
-    Args:
-        job: of the trial.
-        family: returns the trial's processes; it is called only where there is a limit.
-        gpu_memory: measures it.
+    `family` returns the trial's processes. It is called only where there is a limit.
     """
     limit, gpu_limit = job.max_memory_bytes, job.resources.max_gpu_memory_bytes
     if limit is None and gpu_limit is None:
@@ -609,11 +599,7 @@ def _proportional_bytes(process: psutil.Process) -> int:
 
 
 def troubles(root: Path = ROOT) -> list[str]:
-    """Returns what slows trials on this machine down, one short sentence each; none: nothing is known to.
-
-    Args:
-        root: where proc/ and sys/ are.
-    """
+    """Returns what slows trials on this machine down, one short sentence each; none: nothing is known to."""
     found = [_other_programs(), _quota(root), _clock(root), _throttled(root), _memory_pressure(root), _swap()]
     return [trouble for trouble in found if trouble is not None]
 

@@ -527,11 +527,7 @@ class TrialServer:
         self._owner = 0  # the process that has started it
 
     def start(self, start: fork_server.Start, record: Record) -> TrialProcess:
-        """Starts a trial; waits until the server has imported what it preloads.
-
-        Args:
-            start: of the trial.
-            record: takes what it reports.
+        """Starts a trial; waits until the server has imported what it preloads. `record` takes what it reports.
 
         Raises:
             OSError: the server dies whenever it is started, or the system has no process left.

@@ -112,9 +112,7 @@ class Said:
 def from_json(line: bytes, *, any_field: bool = False) -> Said | None:
     """Returns the report that a line holds, or None where it is text for the log.
 
-    Args:
-        line: without its end.
-        any_field: whether an object without a score is a report, too: only where nothing else is written.
+    With `any_field`, an object without a score is a report, too: only where nothing else is written.
     """
     text = line.strip()
     if not text.startswith(b"{"):

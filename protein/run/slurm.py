@@ -307,9 +307,6 @@ def _last_line(folder: Path) -> str:
 def end_left_behind(artifacts: Path) -> Sequence[str]:
     """Ends the jobs of sweeps that were killed, and removes their folders, which ends the workers, too.
 
-    Args:
-        artifacts: the folder of the sweep's artifacts.
-
     Returns:
         The numbers of the jobs.
     """

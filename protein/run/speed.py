@@ -81,10 +81,6 @@ def limits_here(job: Job, factor: float) -> Job:
     """Returns the job with its limits in seconds of the machine that runs it.
 
     The trainer keeps its limit in reference seconds, because its clock runs in them.
-
-    Args:
-        job: as the loop gives it.
-        factor: the speed of the machine.
     """
     config = job.config
     limit = None if runs_trainer(config) else max_trial_seconds(config)
@@ -123,9 +119,7 @@ def _point(point: Measurement, factor: float, behind_seconds: float) -> Measurem
 def machine_facts(*, threads: int, device: str) -> dict[str, Any]:
     """Returns what identifies this machine, as plain JSON. It takes no torch and no time.
 
-    Args:
-        threads: of one trial.
-        device: of the trials, as in `train.device`.
+    `threads` are of one trial, and `device` is as in `train.device`.
     """
     return {
         "host": platform.node(),
@@ -173,11 +167,6 @@ def speed_of_this_machine(
 def calibrate(store: Store, here: Mapping[str, Any], *, log: Callable[[str], None]) -> Machine:
     """Calibrates this machine and stores the result.
 
-    Args:
-        store: where it is kept.
-        here: `machine_facts` of this machine.
-        log: called with lines for people.
-
     Raises:
         TrialFailed: the calibration failed.
     """
@@ -189,9 +178,7 @@ def calibrate(store: Store, here: Mapping[str, Any], *, log: Callable[[str], Non
 def measure_speed(here: Mapping[str, Any], *, log: Callable[[str], None]) -> Machine:
     """Calibrates this machine, in a process of its own, and returns it. Nothing is stored.
 
-    Args:
-        here: `machine_facts` of this machine; the calibration uses its threads and its device.
-        log: called with lines for people.
+    It uses the threads and the device in `here`, the machine's facts.
 
     Raises:
         TrialFailed: the calibration failed.

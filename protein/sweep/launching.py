@@ -65,12 +65,7 @@ class Launcher:
         return trial
 
     def resume(self, trial: TrialRecord, budget: Budget, log: Callable[[str], None]) -> TrialRecord | None:
-        """Takes up a trial that waits.
-
-        Args:
-            trial: the trial.
-            budget: what it may cost in all.
-            log: takes a line for people.
+        """Takes up a trial that waits. `budget` is what it may cost in all.
 
         Returns:
             The trial, which runs; or which has ended, where it never got further. None where it does not fit the

@@ -155,14 +155,7 @@ def life_unknown(now: Alive) -> str:
 
 
 def request_answer(sweep: SweepRecord, now: Alive, wanted: Request, *, num_running: int) -> tuple[str, bool]:
-    """Returns what to say to somebody who asks for a pause, to go on or for a stop, and whether that is stored.
-
-    Args:
-        sweep: as it was before.
-        now: whether a process runs it.
-        wanted: what is asked for.
-        num_running: how many of its trials run.
-    """
+    """Returns what to say to somebody who asks for a pause, to go on or for a stop, and whether that is stored."""
     name, runs = f"sweep '{sweep.spec.name}'", now.life is Life.RUNS
     resume = f"protein resume {shlex.quote(sweep.spec.name)}"
     before = sweep.requested

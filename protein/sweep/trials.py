@@ -437,12 +437,6 @@ def read_trials(store: Store, sweep_id: int, *, most: int = MAX_WHOLE) -> list[T
 def note_late_report(store: Store, sweep_id: int, event: TrialProgress | Finished, owner: str) -> str:
     """Adds a refused report to its trial's note, after what people have written there.
 
-    Args:
-        store: which refused it.
-        sweep_id: the sweep.
-        event: the report.
-        owner: the process that it came through.
-
     Returns:
         The line for people.
     """

@@ -47,11 +47,6 @@ def fatal(event: Finished, spec: SweepSpec, trials: Collection[TrialRecord]) -> 
 
     It is a mistake in the function or in the command, or a full disk. A command that ends without a score has a mistake
     only where no trial has had one; elsewhere the trial has failed for its params.
-
-    Args:
-        event: how the trial has ended.
-        spec: of the sweep.
-        trials: all of the sweep.
     """
     if event.error is not None:
         return event.error

@@ -61,10 +61,7 @@ def plain(one: ForecastQuality) -> dict[str, Any]:
 def write_picture(score: ForecastQuality, cost: ForecastQuality, title: str, path: Path) -> None:
     """Writes a PNG with a panel for each model: measured values against predicted ones with their intervals.
 
-    Args:
-        score, cost: at least one forecast each.
-        title: stands above the plot.
-        path: the file; its folder is made.
+    Each has at least one forecast. The file's folder is made.
 
     Raises:
         OSError: the file cannot be written.

@@ -112,12 +112,7 @@ def costs_between(laws: "Laws", seconds: float, num: int = _NUM_POINTS) -> list[
 def write_picture(laws: "Laws", trials: Sequence[TrialRecord], seconds: float, title: str, path: Path) -> None:
     """Writes a PNG with a panel for each number: the best value over cost with its interval, and the complete trials.
 
-    Args:
-        laws: of the sweep.
-        trials: of the sweep.
-        seconds: the cost up to which the laws are drawn.
-        title: stands above the panels.
-        path: the file; its folder is made.
+    They are drawn up to the cost of `seconds`. The file's folder is made.
 
     Raises:
         OSError: the file cannot be written.

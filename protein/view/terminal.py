@@ -77,9 +77,7 @@ class Watcher(Listener, Protocol):
 def make_watcher(console: Console, score_range: text.Range | None = None) -> Watcher:
     """Returns the live view for a terminal, plain lines for anything else.
 
-    Args:
-        console: where it is shown.
-        score_range: the lowest and the highest possible score; None: no limits.
+    `score_range` is the lowest and the highest possible score.
     """
     live = console.is_terminal and not console.is_dumb_terminal
     return LiveWatcher(console, score_range) if live else PlainWatcher(console, score_range)
@@ -168,9 +166,7 @@ def spent_at_start(status: SweepStatus) -> float:
 def progress(status: SweepStatus, spent_before: float) -> BudgetProgress:
     """Returns the progress of a sweep.
 
-    Args:
-        status: the sweep now.
-        spent_before: what had been spent when this process began; the ETA uses the rate since then.
+    The ETA uses the rate since this process began, when `spent_before` had been spent.
     """
     spent, budget = status.spent_seconds, status.sweep.max_cost_seconds
     eta = None

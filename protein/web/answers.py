@@ -166,11 +166,8 @@ def number_text(value: float) -> str:
 def selected(text: str, *, most: int) -> dict[str, list[int]]:
     """Returns the selection of an address, `pong:1-4.7,breakout:3`: numbers by sweep, in the order given, each once.
 
-    `static/lib/selection.js` writes the same text.
-
-    Args:
-        text: names are percent-encoded; numbers and ranges of them stand between points.
-        most: trials.
+    `static/lib/selection.js` writes the same text. Names are percent-encoded. Numbers and ranges of them stand between
+    points.
 
     Raises:
         UsageError: the text cannot be read, or names more than `most` trials.

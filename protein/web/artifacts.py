@@ -42,12 +42,7 @@ class File:
 
 
 def files(root: Path, trial: TrialRecord) -> list[File]:
-    """Returns a trial's artifacts, and what else lies in its own folder, each once.
-
-    Args:
-        root: the folder of the sweep's artifacts.
-        trial: as it is stored.
-    """
+    """Returns a trial's artifacts, and what else lies in its own folder, each once."""
     found: dict[str, File] = {}
     for artifact in trial.artifacts:
         one = _file(root, Path(artifact.path), artifact.kind)
@@ -114,11 +109,7 @@ def beginning(path: Path) -> str:
 def play(checkpoint: Path, env: str, seed: int, stopping: threading.Event) -> bytes:
     """Returns a GIF of one episode that a checkpoint plays, by `protein eval` in a process of its own.
 
-    Args:
-        checkpoint: of the trainer.
-        env: the environment that it was trained on.
-        seed: of the episode.
-        stopping: ends the process when it is set.
+    It ends when `stopping` is set.
 
     Raises:
         UsageError: it cannot play; says why.
@@ -135,11 +126,7 @@ def play(checkpoint: Path, env: str, seed: int, stopping: threading.Event) -> by
 def write(checkpoint: Path, prompt: str, seed: int, stopping: threading.Event) -> str:
     """Returns a text that begins with `prompt`, as a language model goes on, by `protein eval` in a process of its own.
 
-    Args:
-        checkpoint: of the trainer.
-        prompt: beginning of the text.
-        seed: of what is drawn.
-        stopping: ends the process when it is set.
+    It ends when `stopping` is set.
 
     Raises:
         UsageError: it cannot write; says why.

@@ -116,12 +116,7 @@ class Written:
 
 
 def write(store: Store, sweeps: Sequence[SweepRecord], *, told: Told = lambda line: None) -> Written:
-    """Returns the report of some sweeps.
-
-    Args:
-        store: that holds them.
-        sweeps: at least one.
-        told: is called with what is being done, in a few words, before each part.
+    """Returns the report of some sweeps. `told` is called before each part with what is being done, in a few words.
 
     Raises:
         UsageError: there are too many sweeps, or none has a trial.

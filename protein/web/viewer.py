@@ -135,10 +135,7 @@ class Viewer:
     def compute(self, num_trials: int, work: Callable[..., T], *given: Any) -> T:
         """Returns what a function of a module returns. Of a large sweep, a process of its own calls it.
 
-        Args:
-            num_trials: of the sweep.
-            work: the function.
-            given: its arguments, which can be pickled, as the result can.
+        Its arguments `given` and its result can be pickled.
         """
         return apart(self.stopping, work, *given) if self.is_large(num_trials) else work(*given)
 

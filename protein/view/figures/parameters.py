@@ -101,10 +101,6 @@ def parallel(sweeps: Sequence[Subject], *, params: Sequence[str] | None = None) 
 def importance(found: Sequence[Importance], title: str) -> "Figure":
     """Returns the picture.
 
-    Args:
-        found: what each method says, of one sweep and target.
-        title: stands above the panels.
-
     Raises:
         UsageError: no method has an answer.
     """

@@ -106,10 +106,7 @@ def file_format(path: Path) -> str:
 def save(figure: "Figure", path: Path, kind: str | None = None) -> None:
     """Writes a figure; makes the folder. The same figure gives the same bytes.
 
-    Args:
-        figure: any of this package.
-        path: the file.
-        kind: one of `FORMATS`; None: what the file's ending says.
+    `kind` is one of `FORMATS`; None: what the file's ending says.
 
     Raises:
         UsageError: the ending is none of `FORMATS`.
@@ -251,13 +248,7 @@ def score_bounds(scores: Sequence[float]) -> tuple[float, float]:
 
 
 def score_axis(axes: Any, scores: Sequence[float], direction: Direction) -> None:
-    """Makes y an axis of scores as they are shown, the better ones at the top. `split` says which lie below it.
-
-    Args:
-        axes: of matplotlib.
-        scores: at least one, as stored.
-        direction: of the scores as they are shown.
-    """
+    """Makes y an axis of scores as they are shown, the better ones at the top. `split` says which lie below it."""
     low, high = score_bounds(scores)
     margin = (high - low) * 0.08
     worst, best = (shown_score(value, direction) for value in (low - margin, high + 1.6 * margin))
@@ -301,12 +292,7 @@ def known_params(sweeps: Sequence[Subject]) -> list[str]:
 
 
 def coordinates(sweeps: Sequence[Subject], name: str) -> Scale:
-    """Returns the axis of a parameter: the range that all sweeps search it in, or else the range of its values.
-
-    Args:
-        sweeps: their trials have the parameter at least once.
-        name: the parameter's.
-    """
+    """Returns the axis of a parameter: the range that all sweeps search it in, or else the range of its values."""
     values = [trial.params[name] for _, trials in sweeps for trial in trials if name in trial.params]
     declared = [_declared(sweep, name) for sweep in sweeps]
     first = declared[0]

@@ -66,10 +66,7 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
 def annotations(frame: Frame, numbers: Sequence[int], names: Collection[str]) -> list[dict[str, Any]]:
     """Returns annotations of some trials, equal ones together: each is a change that brings the trials back to them.
 
-    Args:
-        frame: the sweep's trials.
-        numbers: of the trials; numbers that no trial has are left out.
-        names: which annotations: "tags", "note" or "excluded".
+    `names` are among "tags", "note" and "excluded". Numbers that no trial has are left out.
     """
     rows = frame.rows(sorted(set(numbers)))
     empty: Mapping[str, Any] = {"tags": (), "note": "", "excluded": False}
