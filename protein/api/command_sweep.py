@@ -60,12 +60,7 @@ def define(
 ) -> SweepSpec:
     """Returns what defines a sweep over a command; it has no warm start yet.
 
-    Args:
-        asked: how the command is run and read.
-        given: what is searched, as a file says it.
-        settings: how to search.
-        name: of the sweep; None: that of the program.
-        direction: maximize or minimize; None: what the space file says, else maximize.
+    Without a name, it is called after the program; without a direction, it is what the space file says, else maximize.
 
     Raises:
         UsageError: something of it cannot work, or fits something else not.

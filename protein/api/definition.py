@@ -60,11 +60,8 @@ def create_or_resume(
 ) -> tuple[SweepRecord, bool]:
     """Returns the stored sweep of a name, and whether it was created now.
 
-    Args:
-        store: where it is kept.
-        wanted: the sweep's definition.
-        budget_seconds: of a new sweep; None: no limit.
-        accept_changes: whether a command may be run and read in another way from now on. What is searched stays.
+    The budget is that of a new sweep. With `accept_changes`, a command may be run and read in another way from now on.
+    What is searched stays.
 
     Raises:
         UsageError: the store holds another sweep of this name; the message names the differences.
@@ -193,11 +190,8 @@ def define_trainer_sweep(
 ) -> SweepSpec:
     """Returns what defines the sweep; it has no warm start yet.
 
-    Args:
-        layers: the configuration of its runs.
-        settings: how to search.
-        name: of the sweep; None: that of what is learnt.
-        device: where a network of the user's own is tried out; None: on that of its runs.
+    Without a name, it is called after what is learnt. A network of the user's own is tried out on `device`; None: on
+    that of its runs.
 
     Raises:
         UsageError: the name cannot be used.

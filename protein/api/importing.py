@@ -81,12 +81,7 @@ class Done:
 
 
 def read(tool: str, source: Source, *, rename: Mapping[str, str]) -> Imported:
-    """Returns the runs of a source.
-
-    Args:
-        tool: one of `TOOLS`.
-        source: what is to be read.
-        rename: new names of parameters by their old ones.
+    """Returns the runs of a source. `rename` has new names of parameters by their old ones.
 
     Raises:
         UsageError: there is no such tool or parameter, or the source cannot be read.
@@ -144,13 +139,8 @@ def store_runs(
 ) -> Done:
     """Stores runs as a sweep's trials: all of them in a new sweep, the new ones in the sweep that has the others.
 
-    Args:
-        store: where.
-        imported: the runs.
-        name: of the sweep.
-        space_file: ranges in place of those that the runs show; None: see `protein.api.importing`.
-        cost_parameter: see there.
-        progress: called with the number of runs that were stored and that there are.
+    For the space and its cost parameter see `protein.api.importing`. `progress` is called with the number of runs that
+    were stored and that there are.
 
     Raises:
         UsageError: the store has another sweep of this name; or the space cannot be made.

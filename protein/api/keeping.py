@@ -178,11 +178,8 @@ def plan_cleaning(
 ) -> Cleaning:
     """Returns what can be deleted of a sweep.
 
-    Args:
-        sweep: as it is stored; no process runs it.
-        trials: all of its trials; of each curve one point is enough.
-        folder: where its files are.
-        goes_on: whether the sweep may get more budget, so that trials may still be continued.
+    No process runs the sweep. Of each curve one point is enough. `goes_on`: it may get more budget, so that trials may
+    still be continued.
     """
     needed = needed_trials(sweep, trials)
     can_continue = goes_on and _continues(sweep, trials)

@@ -120,11 +120,7 @@ class PlanListener(Listener, Protocol):
 def run(plan: Plan, listener: PlanListener, stop: threading.Event, backend: Backend | None = None) -> SweepStatus:
     """Creates the sweep of a plan or resumes it, and runs its trials until it ends (`protein.sweep.loop.run_sweep`).
 
-    Args:
-        plan: the sweep.
-        listener: is told how it goes.
-        stop: ends the sweep in order.
-        backend: runs the trials of a function; None: trials of the trainer and of commands, at the plan's place.
+    `backend` runs the trials of a function; None: trials of the trainer and of commands, at the plan's place.
 
     Raises:
         UsageError: the stored sweep of this name is another one, or another process runs it; or no trial can run.

@@ -348,10 +348,7 @@ class FoundConfig:
 def found_config(sweep: SweepRecord, choice: Choice, path: Path) -> FoundConfig:
     """Returns the config of a recommendation as a file that is laid over today's config files.
 
-    Args:
-        sweep: as it is stored; it runs the trainer.
-        choice: of its recommendation.
-        path: where the file will be, for its head.
+    The sweep runs the trainer. The file will be at `path`, which its head names.
 
     Raises:
         UsageError: the sweep ran a function, or its environment or a value of it no longer exists.

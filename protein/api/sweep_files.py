@@ -62,10 +62,7 @@ def ending(path: Path) -> str:
 def write(path: Path, sweeps: Sequence[str], items: Iterable[Item]) -> None:
     """Writes sweeps into a file, which is there whole or not at all: an earlier one stays until the end.
 
-    Args:
-        path: of the file; its ending selects the format.
-        sweeps: their names, in the order in which they come.
-        items: see `protein.storage.whole`.
+    The file's ending selects the format.
 
     Raises:
         UsageError: the file cannot be written.
@@ -444,11 +441,7 @@ def export(store: "WholeStore", sweeps: Sequence[SweepRecord], path: Path, progr
 def import_file(store: "WholeStore", path: Path, *, name: str | None, progress: Progress) -> list[Moved]:
     """Stores the sweeps of a file as new ones, all of them or none.
 
-    Args:
-        store: where.
-        path: a file that `export` has written.
-        name: of the sweep in the store, if the file holds one; None: as in the file.
-        progress: told about each sweep.
+    `name` is that of the sweep in the store, if the file holds one; None: as in the file.
 
     Raises:
         UsageError: the file is damaged or holds several sweeps and a name is given.

@@ -65,11 +65,8 @@ class TrackerProcess:
     def __init__(self, name: str, store_url: str, sweep: str, *, follow: bool) -> None:
         """Starts it.
 
-        Args:
-            name: of the tracker.
-            store_url: of the store. It may hold a password, so it is no argument, which every user of the machine sees.
-            sweep: its name; it is in the store.
-            follow: go on until told to end; otherwise write what is there.
+        The store's URL may hold a password, so it is no argument, which every user of the machine sees. Without
+        `follow`, it writes what is there and ends.
 
         Raises:
             OSError: it or its log cannot be made.
@@ -183,11 +180,7 @@ def start(names: Sequence[str], store_url: str, sweep: str, *, follow: bool) -> 
 def run_trackers(listener: Listener, names: Sequence[str], *, store: str | None, sweep: str) -> Iterator[Listener]:
     """Runs trackers beside a sweep: give the listener that this yields to the sweep.
 
-    Args:
-        listener: of the sweep; it is told what a person should know of the trackers.
-        names: of trackers, from `check_trackers`; none: nothing is done.
-        store: the user's own word for the store, None for the usual one.
-        sweep: its name; it is in the store.
+    `store` is the user's own word for the store, None for the usual one.
     """
     if not names:
         yield listener
@@ -280,11 +273,7 @@ def sync(
 ) -> list[TrackerProcess]:
     """Writes everything that is new to each tracker, and waits for it.
 
-    Args:
-        names: of trackers, from `check_trackers`.
-        store_url: of the store.
-        sweep: its name; it is in the store.
-        progress: called with the tracker's name, the trials written and those that are left.
+    `progress` is called with the tracker's name, the trials written and those that are left.
 
     Returns:
         The processes, which have ended; `error` of one is "" where it is up to date. One that gives no sign of life for

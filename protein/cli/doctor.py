@@ -22,7 +22,7 @@ from typing import Any, Literal
 import psutil
 from rich.text import Text
 
-from protein import envs_c, storage
+from protein import envs_c, files, storage
 from protein.api import stores
 from protein.cli.arguments import DoctorArguments
 from protein.cli.output import print_json
@@ -42,7 +42,7 @@ MIN_MEMORY_BYTES = 2 << 30
 _STYLES = {"ok": "green", "note": "yellow", "broken": "bold red"}
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Check:
     """The result of one check. With a note everything works; what is broken must be fixed."""
 
@@ -97,10 +97,8 @@ def _package() -> Check:
     try:
         detail = f"{PACKAGE} {importlib.metadata.version(PACKAGE)}"
     except importlib.metadata.PackageNotFoundError:
-        return Check(
-            name="package", state="broken", detail=f"{PACKAGE} is not installed; run make build or pip install ."
-        )
-    return Check(name="package", state="ok", detail=detail)
+        return Check("package", "broken", f"{PACKAGE} is not installed; run make build or pip install .")
+    return Check("package", "ok", detail)
 
 
 def _torch() -> list[Check]:
@@ -108,12 +106,12 @@ def _torch() -> list[Check]:
     try:
         import torch
     except ImportError as error:
-        return [Check(name="torch", state="broken", detail=f"{error}; install torch {needed} or newer")]
+        return [Check("torch", "broken", f"{error}; install torch {needed} or newer")]
     if torch.cuda.is_available():
         device = f"cuda: {torch.cuda.get_device_name()}"
     else:
         device = "mps" if torch.backends.mps.is_available() else "cpu"
-    return [_least("torch", str(torch.__version__), needed), Check(name="device", state="ok", detail=device)]
+    return [_least("torch", str(torch.__version__), needed), Check("device", "ok", device)]
 
 
 def least_version(name: str) -> str:
@@ -132,8 +130,8 @@ def least_version(name: str) -> str:
 def _least(name: str, version: str, needed: str, where: str = "") -> Check:
     """Returns the check of a version against the minimum."""
     if _numbers(version) < _numbers(needed):
-        return Check(name=name, state="broken", detail=f"{version}{where}; {needed} or newer is needed")
-    return Check(name=name, state="ok", detail=version + where)
+        return Check(name, "broken", f"{version}{where}; {needed} or newer is needed")
+    return Check(name, "ok", version + where)
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -146,8 +144,8 @@ def _envs() -> Check:
     try:
         from protein import envs_c
     except ImportError as error:
-        return Check(name="envs", state="broken", detail=f"{error}; build them with make build or pip install .")
-    return Check(name="envs", state="ok", detail=", ".join(envs_c.names()))
+        return Check("envs", "broken", f"{error}; build them with make build or pip install .")
+    return Check("envs", "ok", ", ".join(envs_c.names()))
 
 
 def _gym() -> Check:
@@ -155,7 +153,7 @@ def _gym() -> Check:
         found = _least("gym", importlib.metadata.version("gymnasium"), least_version("gymnasium"))
     except importlib.metadata.PackageNotFoundError:
         detail = "gymnasium is not installed; only environments gym:... need it: pip install 'protein-sweep[gymnasium]'"
-        return Check(name="gym", state="note", detail=detail)
+        return Check("gym", "note", detail)
     # Nothing else needs it, so an old version is only a note.
     return dataclasses.replace(
         found, state="note" if found.state == "broken" else "ok", detail=f"gymnasium {found.detail}"
@@ -165,13 +163,13 @@ def _gym() -> Check:
 def _threads() -> Check:
     detail = f"{usable_cores()} usable of {os.cpu_count()}"
     limit = os.environ.get("OMP_NUM_THREADS")
-    return Check(name="threads", state="ok", detail=detail + (f", OMP_NUM_THREADS is {limit}" if limit else ""))
+    return Check("threads", "ok", detail + (f", OMP_NUM_THREADS is {limit}" if limit else ""))
 
 
 def _memory() -> Check:
     free, total = psutil.virtual_memory().available, psutil.virtual_memory().total
     state: Literal["ok", "note"] = "ok" if free >= MIN_MEMORY_BYTES else "note"
-    return Check(name="memory", state=state, detail=f"{format_size(free)} free of {format_size(total)}")
+    return Check("memory", state, f"{format_size(free)} free of {format_size(total)}")
 
 
 def _compiler() -> Check:
@@ -179,8 +177,8 @@ def _compiler() -> Check:
     names = [*named, (sysconfig.get_config_var("CXX") or "c++").split()[0], "c++", "g++", "clang++"]
     found = next((path for name in names if (path := shutil.which(name))), None)
     if found is None:
-        return Check(name="compiler", state="note", detail="none found; only building and --train.compile need one")
-    return Check(name="compiler", state="ok", detail=found)
+        return Check("compiler", "note", "none found; only building and --train.compile need one")
+    return Check("compiler", "ok", found)
 
 
 def _trackers() -> list[Check]:
@@ -193,15 +191,15 @@ def _trackers() -> list[Check]:
             f"; pip install 'protein-sweep[{missing[0]}]' adds {missing[0]}, and so on for {', '.join(missing[1:])}"
         )
         detail = detail.removesuffix(", and so on for ")
-    return [Check(name="trackers", state="ok", detail=detail)]
+    return [Check("trackers", "ok", detail)]
 
 
 def _machine() -> list[Check]:
     """Says what slows this machine down."""
     found = troubles()
     if not found:
-        return [Check(name="machine", state="ok", detail="nothing is known to slow trials down now")]
-    return [Check(name="machine", state="note", detail=trouble) for trouble in found]
+        return [Check("machine", "ok", "nothing is known to slow trials down now")]
+    return [Check("machine", "note", trouble) for trouble in found]
 
 
 def _speeds(store_url: str, here: Mapping[str, Any]) -> list[Check]:
@@ -225,12 +223,12 @@ def _speeds(store_url: str, here: Mapping[str, Any]) -> list[Check]:
             f" ({machine.calibration_seconds:.3f} s, spread {100 * facts.get('spread', 0.0):.0f} %,"
             f" {machine.measured_at:%Y-%m-%d})"
         )
-        checks.append(Check(name="speed", state="ok", detail=detail + (", this machine" if machine is own else "")))
+        checks.append(Check("speed", "ok", detail + (", this machine" if machine is own else "")))
     if machines and own is None:
         detail = (
             "this machine, as it is now, is not calibrated: its next sweep does that, or protein doctor --calibrate"
         )
-        checks.append(Check(name="speed", state="note", detail=detail))
+        checks.append(Check("speed", "note", detail))
     return checks
 
 
@@ -246,33 +244,28 @@ def _store(store_url: str) -> Check:
             detail = f"{hidden(store_url)}: {number} sweep{'' if number == 1 else 's'}"
         if path is not None and not all(os.access(place, os.W_OK) for place in (path, path.resolve().parent)):
             detail += "; it can only be read here: to sweep, get permission to write it and its folder, or name another"
-            return Check(name="store", state="note", detail=f"{detail} with --store")
-        return Check(name="store", state="ok", detail=detail)
+            return Check("store", "note", f"{detail} with --store")
+        return Check("store", "ok", detail)
     # Whether locks and shared memory work there can only be tried, so a store is made in a temporary folder beside it.
-    with tempfile.TemporaryDirectory(dir=_existing(path.parent), prefix=".protein-doctor-") as folder:
+    with tempfile.TemporaryDirectory(dir=files.nearest(path.parent), prefix=".protein-doctor-") as folder:
         storage.open_store(f"sqlite:///{Path(folder).absolute()}/probe.db").close()
-    return Check(name="store", state="ok", detail=f"{path}: does not exist yet, can be made")
+    return Check("store", "ok", f"{path}: does not exist yet, can be made")
 
 
 def _disk(store_url: str) -> Check:
-    folder = _existing((stores.file(store_url) or Path("runs/none")).parent)
+    folder = files.nearest((stores.file(store_url) or Path("runs/none")).parent)
     free = shutil.disk_usage(folder).free
     detail = f"{format_size(free)} free at {folder.absolute()}"
     if free < MIN_DISK_BYTES:
-        return Check(name="disk", state="broken", detail=f"{detail}; {format_size(MIN_DISK_BYTES)} are needed")
-    return Check(name="disk", state="ok", detail=detail)
+        return Check("disk", "broken", f"{detail}; {format_size(MIN_DISK_BYTES)} are needed")
+    return Check("disk", "ok", detail)
 
 
 def _guarded(name: str, check: Callable[[], Check]) -> Check:
     try:
         return check()
     except (ProteinError, OSError) as error:
-        return Check(name=name, state="broken", detail=" ".join(str(error).split()))
-
-
-def _existing(folder: Path) -> Path:
-    """Returns the nearest folder that exists, going up."""
-    return next((parent for parent in (folder, *folder.absolute().parents) if parent.is_dir()), Path("/"))
+        return Check(name, "broken", " ".join(str(error).split()))
 
 
 def run_envs(command: Command) -> int:

@@ -27,12 +27,7 @@ def find_env(env: str | None, config_file: Path | None, known: list[str], *, fla
     model.
 
     For `gym:...` and `python:...` this does not check that the environment exists (see `trainer.environments.spec`).
-
-    Args:
-        env: `--env`, if given.
-        config_file: `--config`, if given.
-        known: the environments that are built in.
-        flags: the given settings, by dotted name. `model.num_layers` alone tells that a language model is meant.
+    Among the flags, `model.num_layers` alone tells that a language model is meant.
 
     Raises:
         UsageError: none is named, it is unknown, or the flag and the file name different ones.

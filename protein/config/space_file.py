@@ -257,11 +257,7 @@ def _of_range(name: str, given: Mapping[str, Any], source: str, warnings: list[s
 def _command(data: Mapping[str, Any], names: Mapping[str, str], source: str, warnings: list[str]) -> str | None:
     """Returns the file's command in the form of `--command`; None: it has none.
 
-    Args:
-        data: the file.
-        names: of the parameters, with what the program calls each.
-        source: for messages.
-        warnings: extended.
+    Extends `warnings`. `names` are the parameters with what the program calls each.
     """
     program, given = data.get("program"), data.get("command")
     if program is None and given is None:

@@ -18,6 +18,7 @@ prints.
 import collections
 import contextlib
 import dataclasses
+import functools
 import math
 import multiprocessing.popen_fork  # noqa: F401 (a server that is forked here uses it, and must not import)
 import os
@@ -189,15 +190,43 @@ class Report:
             raise Stop(self.requested_end[1])
 
 
+class _Tasks:
+    """Tasks that other threads add for the one that calls `serve`."""
+
+    def __init__(self) -> None:
+        self._waiting: collections.deque[Callable[[threading.Event], None]] = collections.deque()  # the first may run
+        self._news: queue.SimpleQueue[None] = queue.SimpleQueue()  # wakes `serve`: a task waits, or all is closed
+        self._closed = False
+
+    def add(self, task: Callable[[threading.Event], None]) -> None:
+        self._waiting.append(task)
+        self._news.put(None)
+
+    def close(self) -> None:
+        """Makes `serve` return when nothing waits any more."""
+        self._closed = True
+        self._news.put(None)
+
+    def serve(self, stop: threading.Event) -> None:
+        """Does the tasks, each of which is given `stop`, until `close`. A KeyboardInterrupt sets that."""
+        while True:
+            try:
+                while self._waiting or not self._closed:
+                    if not self._waiting:
+                        self._news.get()
+                    while self._waiting:
+                        self._waiting[0](stop)
+                        self._waiting.popleft()
+                return
+            except KeyboardInterrupt:  # it may come just as `get` returns; the task that waits is not lost with it
+                stop.set()
+
+
 class FunctionBackend:
     """A backend (see `protein.ports.Backend`) whose trials run in the thread that calls `serve`, one at a time."""
 
     def __init__(self, train: Train, direction: Direction) -> None:
-        self._waiting: collections.deque[tuple[Job, Report]] = collections.deque()  # the first may be running
-        self._news: queue.SimpleQueue[None] = (
-            queue.SimpleQueue()
-        )  # wakes `serve`: a trial waits, or the backend is closed
-        self._closed = False
+        self._tasks = _Tasks()
         self._events: queue.SimpleQueue[TrialProgress | Finished] = queue.SimpleQueue()
         self._reports: dict[int, Report] = {}  # of the trials that have not ended, by id
         self._train, self._direction = train, direction
@@ -208,8 +237,7 @@ class FunctionBackend:
     def start(self, job: Job) -> None:
         refuse_link(job.directory)
         report = self._reports[job.trial.id] = Report(job, self._direction, self._events.put)
-        self._waiting.append((job, report))
-        self._news.put(None)
+        self._tasks.add(functools.partial(self._run, job, report))
 
     def poll(self, timeout_seconds: float) -> list[TrialProgress | Finished]:
         events: list[TrialProgress | Finished] = []
@@ -238,21 +266,11 @@ class FunctionBackend:
         """Makes `serve` return as soon as the trial that runs there has reported or ended."""
         for report in list(self._reports.values()):
             report.end(TrialEnd.INTERRUPTED, TrialEnd.INTERRUPTED.text)
-        self._closed = True
-        self._news.put(None)
+        self._tasks.close()
 
     def serve(self, stop: threading.Event) -> None:
         """Runs the trials that are started, until `close`. A KeyboardInterrupt ends the trial and sets `stop`."""
-        while True:
-            try:
-                while self._waiting or not self._closed:
-                    if not self._waiting:
-                        self._news.get()
-                    while self._waiting:
-                        self._run(*self._waiting[0], stop)
-                return
-            except KeyboardInterrupt:  # it may come just as `get` returns; the trial that waits is not lost with it
-                stop.set()
+        self._tasks.serve(stop)
 
     def _run(self, job: Job, report: Report, stop: threading.Event) -> None:
         if stop.is_set():  # since the engine began to work on this trial
@@ -261,7 +279,6 @@ class FunctionBackend:
         if ended.interrupted:
             stop.set()
         self._events.put(ended.finished)  # before it is forgotten: a KeyboardInterrupt may come between any two lines
-        self._waiting.popleft()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -416,9 +433,7 @@ class FunctionProcesses(ProcessBackend):
         self._train, self._direction, self._stop = train, direction, stop
         self.costs_are_reported = False  # by the function: the wall clock says nothing of its costs
         self._method = start_method or default_start_method()
-        self._tasks: collections.deque[Callable[[], None]] = collections.deque()
-        self._news: queue.SimpleQueue[None] = queue.SimpleQueue()  # wakes `serve`: a task waits, or it is closed
-        self._closed = False
+        self._tasks = _Tasks()
         if self._method == "fork":
             _refuse_cuda()
             super().__init__(TrialServer(self._launch_fork), silence_seconds=None)
@@ -443,24 +458,13 @@ class FunctionProcesses(ProcessBackend):
 
     def serve(self, stop: threading.Event) -> None:
         """Forks the server of trials when that is needed, until `close`. A KeyboardInterrupt sets `stop`."""
-        while True:
-            try:
-                while self._tasks or not self._closed:
-                    if not self._tasks:
-                        self._news.get()
-                    while self._tasks:
-                        self._tasks[0]()
-                        self._tasks.popleft()
-                return
-            except KeyboardInterrupt:  # it may come just as `get` returns; the task that waits is not lost with it
-                stop.set()
+        self._tasks.serve(stop)
 
     def close(self) -> None:
         super().close()
         self._server.close()
         _current.pop(id(self), None)
-        self._closed = True
-        self._news.put(None)
+        self._tasks.close()
 
     def _launch_fork(self, theirs: socket.socket, ours: socket.socket) -> int:
         """Has the server forked by the thread in `serve`, as only there is the program sure to do nothing else."""
@@ -470,7 +474,7 @@ class FunctionProcesses(ProcessBackend):
 
         begun = False
 
-        def task() -> None:
+        def task(_: threading.Event) -> None:
             nonlocal begun
             if begun:  # a KeyboardInterrupt came before it was forgotten
                 return
@@ -480,8 +484,7 @@ class FunctionProcesses(ProcessBackend):
             except BaseException as error:
                 answer.put(error)
 
-        self._tasks.append(task)
-        self._news.put(None)
+        self._tasks.add(task)
         pid = answer.get()
         if isinstance(pid, BaseException):
             raise pid

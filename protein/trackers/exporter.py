@@ -118,10 +118,7 @@ class Exporter:
         """Writes everything that is new, and returns the number of trials written.
 
         Whatever the tracker, the store or the position's file raises passes through. What was written until then is
-        remembered, and a later call goes on from there.
-
-        Args:
-            report: called after every batch.
+        remembered, and a later call goes on from there. `report` is called after every batch.
         """
         position = self._position
         if not self._has_begun:
@@ -213,11 +210,7 @@ def file_name(sweep: str, tracker: str, destination: str) -> str:
 
 @contextlib.contextmanager
 def locked(path: Path, what: str) -> Iterator[None]:
-    """Holds the lock of a position's file.
-
-    Args:
-        path: of the position's file; its folder is made.
-        what: is being done, to begin an error with.
+    """Holds the lock of a position's file. Errors begin with `what` is being done. The file's folder is made.
 
     Raises:
         UsageError: another process holds it.

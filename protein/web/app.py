@@ -198,11 +198,7 @@ def listen(host: str, port: int | None) -> socket.socket:
 def make_server(store_url: str, *, host: str, token: str | None, artifacts: Path | None = None) -> "PageServer":
     """Returns a server for a store's page, which does not listen yet.
 
-    Args:
-        store_url: of the store.
-        host: the address that it will listen on.
-        token: without which it answers nobody; None: it answers everybody.
-        artifacts: see `stores.artifact_directory`.
+    Without the `token` it answers nobody; None: it answers everybody.
     """
     opening = Opening(store_url, artifacts)
     config = uvicorn.Config(

@@ -158,10 +158,7 @@ class Background:
 def apart(stopping: threading.Event, work: Callable[..., T], *given: Any) -> T:
     """Returns what a function returns, called in a process of its own.
 
-    Args:
-        stopping: when it is set, the process is ended.
-        work: a function of a module.
-        given: its arguments, which can be pickled, as the result can.
+    When `stopping` is set, the process is ended. The arguments `given` and the result can be pickled.
 
     Raises:
         ProteinError: `work` has raised it, or the process has ended without an answer.

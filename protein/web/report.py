@@ -174,11 +174,8 @@ def page(static: Path = STATIC) -> Page:
 def document(made: Page, data: Mapping[str, Any], *, title: str, summary: str) -> str:
     """Returns the HTML of a report.
 
-    Args:
-        made: of `page`.
-        data: what `static/report/api.js` answers from.
-        title: text of the document's title.
-        summary: HTML that is shown until the scripts have run, and where they cannot.
+    `static/report/api.js` answers from `data`. The `summary`, HTML, is shown until the scripts have run, and where they
+    cannot.
     """
     pack = {"modules": list(made.modules.items()), "scripts": made.scripts, "data": plain(data)}
     text = json.dumps(pack, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

@@ -53,12 +53,7 @@ class Viewer:
     ) -> None:
         """Looks at an open store.
 
-        Args:
-            store: what is shown.
-            store_url: by which commands name it.
-            stopping: set when the server is asked to end.
-            watched: whether it is an error that the file of `store_url` is removed or replaced.
-            artifacts: see `stores.artifact_directory`.
+        Commands name it by `store_url`. Where it is `watched`, it is an error that its file is removed or replaced.
         """
         self.store = store
         self._artifacts = artifacts
@@ -169,10 +164,8 @@ class Viewer:
     def remembered(self, key: tuple[Any, ...], make: Callable[[], Any], *, most: int = 16) -> Any:
         """Returns what was made for a key before, or makes it.
 
-        Args:
-            key: what it is, the kind first; a version belongs to it, unless the value never changes.
-            make: makes it.
-            most: how many of this kind are kept; the one that was used least recently is dropped.
+        A key begins with its kind, and has a version unless the value never changes. `most` of each kind are kept,
+        those that were used last.
         """
         with self._lock:
             memory = self._memory.setdefault(key[0], OrderedDict())

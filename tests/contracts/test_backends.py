@@ -354,8 +354,8 @@ def test_an_interrupt_that_comes_with_a_trial_loses_neither(tmp_path: Path, monk
             news.get()
             raise KeyboardInterrupt
 
-    news = backend._news
-    monkeypatch.setattr(backend, "_news", Interrupted())
+    news = backend._tasks._news
+    monkeypatch.setattr(backend._tasks, "_news", Interrupted())
     server = threading.Thread(target=backend.serve, args=(stop,))
     server.start()
     _, finished = wait(backend, 1)
@@ -382,7 +382,7 @@ def test_a_trial_that_ended_before_it_was_stopped_early_keeps_its_end(
         wait_until(finished_there, "the end of the trial")
     else:
         assert isinstance(backend, FunctionBackend)
-        while backend._waiting:
+        while backend._tasks._waiting:
             time.sleep(0.01)
     backend.stop(one.trial, TrialEnd.STOPPED_EARLY, "stopped early: its curve is low")
     _, finished = wait(backend, 1)

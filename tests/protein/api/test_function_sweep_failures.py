@@ -229,7 +229,7 @@ def test_ctrl_c_just_as_a_trial_ends_loses_nothing_and_hangs_nothing(
     class Backend(FunctionBackend):
         def __init__(self, train: Train, direction: Direction) -> None:
             super().__init__(train, direction)
-            self._waiting = Interrupted()
+            self._tasks._waiting = Interrupted()
 
     monkeypatch.setattr(function_sweep, "FunctionBackend", Backend)
     result = Sweep(SPACE, max_trials=3, store=store, quiet=True).run(lambda params, report: params["lr"])
