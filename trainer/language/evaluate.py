@@ -250,8 +250,8 @@ def choose_rows(corpus: Corpus, validation: Batches, num_rows: int, tokens: int)
     text: sixteen pieces that lie anywhere differ from the whole by .1 bits a byte. The difference is nearly the same
     for every network, and a simple model of the text knows which pieces are hard. So the pieces are sorted by how many
     bits a byte a table of pairs of tokens needs, which is counted on the training text, and every eighth one is taken.
-    What is left is in docs/log.md. They are the same for every seed, and the same text at every sequence length that
-    divides a piece.
+    What is left is in docs/decisions/language.md. They are the same for every seed, and the same text at every sequence
+    length that divides a piece.
 
     Source: stratified sampling: Cochran 1977, "Sampling Techniques", chapter 5.
 

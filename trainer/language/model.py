@@ -7,7 +7,7 @@ are all those of the rows.
 A row may hold several documents. `documents` then numbers them, and no token sees another document.
 
 There are two networks, GPT-2's and a modern one. `Design` has a field for each difference. What was tried beside them
-and did not pay (a soft cap of the logits, the squared ReLU) is in docs/log.md.
+and did not pay (a soft cap of the logits, the squared ReLU) is in docs/decisions/language.md.
 
 Source of GPT-2's: Radford et al. 2019, "Language models are unsupervised multitask learners", section 2.3. Of the
 modern one's parts: rotary positions, Su et al. 2021, "RoFormer", section 3.2; RMSNorm, Zhang and Sennrich 2019; norm of
@@ -159,7 +159,7 @@ class GPT(nn.Module):
     def _initialise(self, generator: torch.Generator) -> None:
         design = self.design
         # A norm follows the modern one's embedding: only its size against the step size matters. With a deviation of 1
-        # it learns too slowly (docs/log.md).
+        # it learns too slowly (docs/decisions/language.md).
         self.embedding.weight.normal_(std=GPT2_DEVIATION, generator=generator)
         if self.positions is not None:
             self.positions.weight.normal_(std=GPT2_DEVIATION, generator=generator)

@@ -140,12 +140,8 @@ class Arithmetic:
 
     def prepare(self, samples: int, weights: int) -> None:
         """Sets threads and kernels for a network whose largest layer has `weights` weights, on `samples` samples."""
-        if not self._on_host:
-            return
-        self.prepare_threads(samples, weights)
         flops = 2.0 * samples * weights
-        fast = self.allowed and flops >= ONEDNN_FLOPS
-        torch.set_float32_matmul_precision("medium" if fast else "highest")
+        self.choose(threaded=flops >= THREADED_FLOPS, fast=flops >= ONEDNN_FLOPS)
 
 
 def update_precision(config: TrainConfig) -> str:
@@ -169,7 +165,7 @@ def half_convolutions(device: torch.device, precision: str) -> bool:
     """Whether convolutions over large images are computed in bfloat16; the layers after them stay in float32.
 
     Under `auto` they are on a CPU that has such products. Where few agents act, the large layer behind them costs more
-    to convert than it saves. Figures: docs/log.md, 2026-11-24.
+    to convert than it saves. Figures: docs/decisions/trainer.md.
     """
     return precision == "auto" and device.type == "cpu" and has_bf16_products(device)
 

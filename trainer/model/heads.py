@@ -20,7 +20,7 @@ targets on symexp bins: Hafner et al. 2023, "Mastering diverse domains through w
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 
@@ -31,15 +31,12 @@ from ..kernels import sample
 HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 
 
-class Terms:
+class Terms(NamedTuple):
     """Log-probabilities `logp` and entropies `entropy` of a minibatch, both `B`, and what their derivatives need."""
 
-    __slots__ = ("entropy", "logp", "saved")
-
-    def __init__(self, logp: torch.Tensor, entropy: torch.Tensor, saved: Sequence[tuple[torch.Tensor, ...]]) -> None:
-        self.logp = logp
-        self.entropy = entropy
-        self.saved = saved
+    logp: torch.Tensor
+    entropy: torch.Tensor
+    saved: Sequence[tuple[torch.Tensor, ...]]
 
 
 class Distribution(Protocol):

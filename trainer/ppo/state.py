@@ -9,6 +9,7 @@ import dataclasses
 import statistics
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -28,18 +29,12 @@ from .rollout import Rollout
 from .update import PPO
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ScoreSummary:
-    """The scores in the window, oldest first, how many it holds when full, and the number of all finished episodes."""
+class ScoreSummary(NamedTuple):
+    """The scores in the window, oldest first, their mean, and the number of all finished episodes."""
 
     scores: list[float]
-    window: int
+    mean: float | None  # None before the window is full
     episodes: int
-
-    @property
-    def mean(self) -> float | None:
-        """None before the window is full."""
-        return statistics.fmean(self.scores) if len(self.scores) >= self.window else None
 
 
 class Scores:
@@ -74,12 +69,10 @@ class Scores:
         """Returns the summary of all processes on the first one. All of them must call this."""
         gathered = self._world.gather((list(self._last), self._episodes))
         # A stable sort: those of one moment stay in the order of processes.
-        scores = sorted((entry for of_one, _ in gathered for entry in of_one), key=lambda entry: entry[0])
-        return ScoreSummary(
-            scores=[score for _, score in scores[-self._window :]],
-            window=self._window,
-            episodes=sum(count for _, count in gathered),
-        )
+        merged = sorted((entry for of_one, _ in gathered for entry in of_one), key=lambda entry: entry[0])
+        scores = [score for _, score in merged[-self._window :]]
+        mean = statistics.fmean(scores) if len(scores) == self._window else None
+        return ScoreSummary(scores, mean, sum(count for _, count in gathered))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

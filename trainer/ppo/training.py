@@ -146,9 +146,8 @@ class Training:
         timings = {"startup": time.perf_counter() - started}
         if self._config.train.compile:
             self._prepare(self._config.train.minibatch_size // self._world.size)
-            timings["compile"] = self._ppo.compile(
-                self._spec.observation_size, self._agents // self._world.size, self._horizons()
-            )
+            own_agents = self._agents // self._world.size
+            timings["compile"] = self._ppo.compile(self._spec.observation_size, own_agents, self._horizons())
         start = progress.start(
             self._config.subject,
             parameters=sum(p.numel() for p in self._policy.parameters()),
@@ -168,35 +167,29 @@ class Training:
         evaluation = None
         if self._world.is_first and stopped != "signal":
             self.close()  # processes of Python environments would only take cores from the evaluation
-            evaluating = self._config.eval
-            num_envs = envs_for(evaluating.episodes, evaluating.num_envs, self._spec.agents_per_env)
+            how = self._config.eval
+            num_envs = envs_for(how.episodes, how.num_envs, self._spec.agents_per_env)
             (envs,) = _make_envs(self._config, num_envs, self._evaluation_seed, self._context.threads)
             self._prepare(envs.num_agents)
             with closing(envs):
                 evaluation = play(
                     self._policy,
                     envs,
-                    episodes=self._config.eval.episodes,
+                    episodes=how.episodes,
                     normalizer=self._rollout.conditioning.normalizer,
                     seed=self._evaluation_seed,
-                    greedy=self._config.eval.greedy,
+                    greedy=how.greedy,
                     stop=self._context.stop.is_set,
                 )
             timings["evaluation"] = evaluation.seconds
-        interrupted = self._context.stop.is_set()
-        score = None if evaluation is None or interrupted else evaluation.score
+        interrupted, score = self._context.stop.is_set(), None
         metrics = {"episodes": float(recent.episodes)}
         if recent.mean is not None:
             metrics["train_score"] = recent.mean
         if evaluation is not None and not interrupted:
+            score = evaluation.score
             metrics |= {"score_std": evaluation.score_std, "evaluation_episodes": float(evaluation.episodes)}
-        return progress.end(
-            score=score,
-            timings=timings,
-            metrics=metrics,
-            stopped=stopped,
-            interrupted=interrupted,
-        )
+        return progress.end(score=score, timings=timings, metrics=metrics, stopped=stopped, interrupted=interrupted)
 
     def close(self) -> None:
         """Closes the environments and what they hold, such as processes. It may be called twice."""

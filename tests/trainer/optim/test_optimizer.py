@@ -168,7 +168,14 @@ def test_the_state_carries_over(kind: str) -> None:
     ours.step(0.5)
     with torch.no_grad():
         weights.weights.copy_(torch.cat([p.flatten() for p in first.parameters()]))
+    other.set_state({})  # as earlier versions saved before a run's first step
     other.set_state({name: value.clone() for name, value in ours.state().items()})
+    before = moments(other)
+    for wrong in ("adamw" if kind == "muon" else "muon", kind):
+        _, foreign = make_optimizer(policy_for("lstm" if wrong != kind else "mlp"), optimizer=wrong)
+        with pytest.raises(ValueError, match=r"use the same train\.optimizer"):
+            other.set_state(foreign.state())
+    assert all(torch.equal(value, before[name]) for name, value in moments(other).items()), "nothing is half restored"
     for policy, optimizer in ((first, ours), (second, other)):
         fill_gradients(policy, 1)
         optimizer.set_progress(0.4)
