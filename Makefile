@@ -55,8 +55,10 @@ $(DEV_READY): $(READY)
 sweep: $(READY)
 	@$(BIN)/protein sweep --env pong --max-cost $(MAX_COST)
 
-test: $(DEV_READY)  # a test that hangs is ended after ten minutes: its name and every thread's stack are printed
-	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" --durations=25 \
+# A test that hangs is ended after ten minutes: its name and every thread's stack are printed. The hundreds of processes
+# that the tests start find our modules compiled, also where Python has been told not to write them (as in containers).
+test: $(DEV_READY)
+	@PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" --durations=25 \
 		-o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
 test-slow: $(DEV_READY)

@@ -85,7 +85,7 @@ def slurm() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def postgresql_template(postgresql_server: str) -> str:
-    """The name of a database with our schema: copying it is faster than migrating an empty one for every test."""
+    """The name of a database with our schema: copying it is faster than making one for every test."""
     postgresql.create_database(postgresql_server, "ours")
     open_store(f"{postgresql_server}/ours").close()
     return "ours"
@@ -124,7 +124,7 @@ def own_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def engine(own_url: str) -> "Iterator[Engine]":
-    """Of a database whose schema the migrations made."""
+    """Of a new store's database."""
     from protein.storage.database import create_engine, parse_url
 
     open_store(own_url).close()

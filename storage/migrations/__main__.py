@@ -7,7 +7,7 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 
-from protein.storage.upgrade import HEAD, MIGRATIONS, bring_up_to_date
+from protein.storage.upgrade import HEAD, MIGRATIONS, migrate
 
 from ..database import WRITE, create_engine, parse_url
 
@@ -15,7 +15,8 @@ from ..database import WRITE, create_engine, parse_url
 def main(message: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         engine = create_engine(parse_url(str(Path(folder) / "draft.db")))
-        bring_up_to_date(engine, "draft.db")
+        with engine.execution_options(**WRITE).begin() as connection:
+            migrate(connection)
         config = Config()
         config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
         with engine.execution_options(**WRITE).begin() as connection:

@@ -110,7 +110,9 @@ def forked() -> Iterator[FunctionProcesses]:
 
 
 @pytest.fixture
-def spawned() -> Iterator[FunctionProcesses]:
+def spawned(monkeypatch: pytest.MonkeyPatch) -> Iterator[FunctionProcesses]:
+    """Its server loads nothing large, as in a program that has not: other tests have loaded torch here."""
+    monkeypatch.setattr("protein.run.function._HEAVY", ())
     with processes("spawn") as backend:
         yield backend
 

@@ -1,4 +1,4 @@
-"""The schema that the migrations make: the row classes', with constraints that refuse nonsense."""
+"""The schema of a new store, which the migrations make, too, with constraints that refuse nonsense."""
 
 import dataclasses
 import sqlite3
@@ -34,12 +34,12 @@ from protein.types import (
 
 
 @pytest.fixture
-def by_models(own_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Engine]:
-    """Of a database of the same kind whose schema the row classes made."""
-    url = f"{tmp_path}/models.db" if "sqlite" in own_url else request.getfixturevalue("new_postgresql")()
+def migrated(own_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Engine]:
+    """Of a database of the same kind whose schema the migrations made."""
+    url = f"{tmp_path}/migrated.db" if "sqlite" in own_url else request.getfixturevalue("new_postgresql")()
     engine = create_engine(parse_url(url))
     with engine.execution_options(**WRITE).begin() as connection:
-        Base.metadata.create_all(connection)
+        upgrade.migrate(connection)
     yield engine
     engine.dispose()
 
@@ -53,15 +53,18 @@ def test_head_is_the_last_migration() -> None:
     assert sorted(revisions) == [f"{number:04}" for number in range(1, len(revisions) + 1)]
 
 
-def test_the_migrations_make_what_the_row_classes_say(engine: Engine) -> None:
-    with engine.connect() as connection:
+def test_the_migrations_make_what_the_row_classes_say(migrated: Engine) -> None:
+    with migrated.connect() as connection:
         options = {"version_table": upgrade.VERSION_TABLE, "compare_server_default": True}
         context = MigrationContext.configure(connection, opts=options)
         assert compare_metadata(context, Base.metadata) == []
 
 
-def test_constraints_are_the_same_too_and_all_have_names(engine: Engine, by_models: Engine) -> None:
-    """Alembic compares neither checks nor keys."""
+def test_the_rest_is_the_same_too_and_all_constraints_have_names(engine: Engine, migrated: Engine) -> None:
+    """Alembic compares neither checks nor keys, nor what SQLite alone has."""
+
+    def index(found: Any) -> str:
+        return str({**found, "dialect_options": sorted(map(str, found["dialect_options"].values()))})
 
     def describe(engine: Engine) -> dict[str, Any]:
         inspector = inspect(engine)
@@ -71,15 +74,30 @@ def test_constraints_are_the_same_too_and_all_have_names(engine: Engine, by_mode
                 sorted(map(str, inspector.get_unique_constraints(table))),
                 sorted(map(str, inspector.get_foreign_keys(table))),
                 inspector.get_pk_constraint(table),
+                sorted(map(index, inspector.get_indexes(table))),
                 sorted((c["name"], str(c["type"]), c["nullable"]) for c in inspector.get_columns(table)),
             ]
-            for table in Base.metadata.tables
+            for table in inspector.get_table_names()
         }
 
+    def of_sqlite(engine: Engine) -> dict[str, list[bool]]:
+        with engine.connect() as connection:
+            found = connection.execute(text("SELECT name, sql FROM sqlite_master WHERE type = 'table'"))
+            sql = {row[0]: str(row[1]) for row in found}
+        return {name: [words in sql[name] for words in ("AUTOINCREMENT", "WITHOUT ROWID")] for name in sql}
+
+    def version(engine: Engine) -> list[Any]:
+        with engine.connect() as connection:
+            return list(connection.execute(text(f"SELECT version_num FROM {upgrade.VERSION_TABLE}")).scalars())
+
     found = describe(engine)
-    assert found == describe(by_models)
+    assert found == describe(migrated)
+    assert found.keys() == {*Base.metadata.tables, upgrade.VERSION_TABLE}
     assert all("'name': None" not in str(kinds[:3]) for kinds in found.values())
     assert len(found["trials"][0]) == 17
+    assert version(engine) == version(migrated) == [upgrade.HEAD]
+    if engine.dialect.name == "sqlite":
+        assert of_sqlite(engine) == of_sqlite(migrated)
 
 
 def test_sqlite_never_gives_an_id_twice_and_clusters_curves(tmp_path: Path) -> None:
@@ -109,42 +127,43 @@ def test_sqlite_is_set_up_for_many_processes(tmp_path: Path) -> None:
     engine.dispose()
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "score = 'NaN'",
-        "score = 9e999",
-        "cost_seconds = -1",
-        "state = 'done'",
-        "state = 'running'",
-        "finished_at = NULL",
-        "score = NULL",
-        "state = 'failed'",
-        "ended_as = 'done'",
-        "ended_as = 'diverged'",
-        "ended_as = NULL",
-        "kind = 'luck'",
-        "number = -1",
-        "continues = -1",
-        "continues = 0",
-        "continued_seconds = -1",
-        "lost_seconds = -1",
-        "lost_seconds = NULL",
-        "cancel_requested = NULL",
-        "state = 'waiting'",
-        "state = 'waiting', ended_as = NULL, finished_at = NULL, score = NULL",  # and still has an owner
-        "state = 'waiting', ended_as = NULL, owner = '', score = NULL",  # and has finished
-        "state = 'waiting', ended_as = NULL, owner = '', finished_at = NULL",  # and has a score
-        "sweep_id = 99",
-    ],
-)
-def test_the_database_itself_refuses_nonsense(engine: Engine, own_url: str, change: str) -> None:
+NONSENSE = [
+    "score = 'NaN'",
+    "score = 9e999",
+    "cost_seconds = -1",
+    "state = 'done'",
+    "state = 'running'",
+    "finished_at = NULL",
+    "score = NULL",
+    "state = 'failed'",
+    "ended_as = 'done'",
+    "ended_as = 'diverged'",
+    "ended_as = NULL",
+    "kind = 'luck'",
+    "number = -1",
+    "continues = -1",
+    "continues = 0",
+    "continued_seconds = -1",
+    "lost_seconds = -1",
+    "lost_seconds = NULL",
+    "cancel_requested = NULL",
+    "state = 'waiting'",
+    "state = 'waiting', ended_as = NULL, finished_at = NULL, score = NULL",  # and still has an owner
+    "state = 'waiting', ended_as = NULL, owner = '', score = NULL",  # and has finished
+    "state = 'waiting', ended_as = NULL, owner = '', finished_at = NULL",  # and has a score
+    "sweep_id = 99",
+]
+
+
+def test_the_database_itself_refuses_nonsense(engine: Engine, own_url: str) -> None:
     store = open_store(own_url)
     sweep = new_sweep(store)
     store.finish_trial(start(store, sweep), complete())
     before = store.trials(sweep.id)
-    with pytest.raises(sqlalchemy.exc.DBAPIError), engine.execution_options(**WRITE).begin() as connection:
-        connection.execute(text(f"UPDATE trials SET {change}"))
+    for change in NONSENSE:
+        with pytest.raises(sqlalchemy.exc.DBAPIError), engine.execution_options(**WRITE).begin() as connection:
+            connection.execute(text(f"UPDATE trials SET {change}"))
+            pytest.fail(f"it takes {change}")
     other = open_store(own_url)
     assert other.trials(sweep.id) == before
     other.close()

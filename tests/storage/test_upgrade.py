@@ -329,11 +329,10 @@ def test_processes_may_create_one_store_at_once(own_url: str, request: pytest.Fi
     store.close()
 
 
-def test_opening_a_current_store_does_without_alembic(tmp_path: Path) -> None:
-    open_store(str(tmp_path / "x.db")).close()
+def test_a_new_store_and_a_current_one_do_without_alembic(tmp_path: Path) -> None:
     code = (
         "import sys; from protein import storage; assert 'sqlalchemy' not in sys.modules;"
-        "storage.open_store(sys.argv[1]).close(); assert 'alembic' not in sys.modules"
+        "[storage.open_store(sys.argv[1]).close() for _ in range(2)]; assert 'alembic' not in sys.modules"
     )
     environment = {"PYTHONPATH": ":".join(filter(None, sys.path))}
     subprocess.run(
