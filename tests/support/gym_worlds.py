@@ -49,7 +49,8 @@ class Echo(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> Any:
         assert self.action_space.contains(action), action
-        return self.observation_space.sample(), float(np.sum(action)), False, False, {}
+        reward = 0.0 if isinstance(action, dict | tuple) else float(np.sum(action))
+        return self.observation_space.sample(), reward, False, False, {}
 
 
 class Faulty(gymnasium.Env[Any, np.int64]):
@@ -66,6 +67,8 @@ class Faulty(gymnasium.Env[Any, np.int64]):
         first = np.zeros(2, np.float32)
         if self.fault == "begin":
             raise ConnectionError("no\nserver")
+        if self.fault == "three":
+            return np.zeros(3, np.float32)
         return first if self.fault == "first" else (first, {})
 
     def step(self, action: np.int64) -> Any:
@@ -74,7 +77,12 @@ class Faulty(gymnasium.Env[Any, np.int64]):
             "shape": np.zeros(3, np.float32),
             "none": None,
         }
-        rewards: dict[str, Any] = {"reward": np.ones(1), "word": "much", "inf": np.float64(np.inf)}
+        rewards: dict[str, Any] = {
+            "reward": np.ones(2),
+            "row": np.full(1, 0.5),
+            "word": "much",
+            "inf": np.float64(np.inf),
+        }
         wrong = self.fault if action else ""
         if wrong == "raise":
             raise KeyError("door")
@@ -86,6 +94,28 @@ class Faulty(gymnasium.Env[Any, np.int64]):
             flags = np.zeros(2, np.bool_)
             return np.zeros(2, np.float32), 1.0, *((flags, False) if wrong == "ends" else (False, flags)), {}
         return seen.get(wrong, np.zeros(2, np.float32)), rewards.get(wrong, np.float32(1.0)), False, False, {}
+
+
+class Unpacking(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """A wrapper that takes apart what it is given, as most do; `old`: into the four values of gym before 0.26."""
+
+    def __init__(self, env: Any, old: bool = False) -> None:
+        super().__init__(env)
+        self.old = old
+
+    def reset(self, **given: Any) -> Any:
+        seen, infos = self.env.reset(**given)
+        return seen, infos
+
+    def step(self, action: Any) -> Any:
+        if self.old:
+            seen, reward, ended, infos = self.env.step(action)  # type: ignore[misc]
+            return seen, reward, ended, False, infos
+        return self.env.step(action)
+
+
+def wrapped(fault: str) -> Any:
+    return Unpacking(Faulty("" if fault == "old" else fault), old=fault == "old")
 
 
 class Unseeded(Faulty):
@@ -123,11 +153,25 @@ ECHOES: dict[str, tuple[spaces.Space[Any], spaces.Space[Any]]] = {
     "Endless": (spaces.Sequence(spaces.Discrete(3)), spaces.Discrete(2)),
     "Unbounded": (spaces.Discrete(2), spaces.Box(-np.inf, np.inf, (1,))),
     "Whole": (spaces.Discrete(2), spaces.Box(0, 3, (1,), np.int64)),
-    "Named": (spaces.Discrete(2), spaces.Dict({"x": spaces.Discrete(2)})),
+    "Named": (
+        spaces.Discrete(2),
+        spaces.Dict(
+            {
+                "move": spaces.Discrete(3, start=4),
+                "hands": spaces.Tuple((spaces.MultiDiscrete([[2, 3]]), spaces.Dict({"b": spaces.MultiBinary(2)}))),
+            }
+        ),
+    ),
+    "Both": (spaces.Discrete(2), spaces.Tuple((spaces.Discrete(2), spaces.Dict({"x": spaces.Box(-1, 1, (2,))})))),
+    "Text": (spaces.Discrete(2), spaces.Tuple((spaces.Discrete(2), spaces.Text(3)))),
+    "Void": (spaces.Discrete(2), spaces.Dict({})),
 }
 
 if "Counter-v0" not in gymnasium.registry:
     gymnasium.register("Faulty-v0", f"{__name__}:Faulty")
+    gymnasium.register("Limited-v0", f"{__name__}:Faulty", max_episode_steps=50)
+    gymnasium.register("Wrapped-v0", f"{__name__}:wrapped", max_episode_steps=50)
+    gymnasium.register("Batched-v0", vector_entry_point=f"{__name__}:Faulty")
     gymnasium.register("Unseeded-v0", f"{__name__}:Unseeded")
     gymnasium.register("Counter-v0", f"{__name__}:Counter", reward_threshold=20.0)
     for _name, (_observations, _actions) in ECHOES.items():

@@ -248,6 +248,11 @@ def _entry_point(name: str) -> Callable[..., Any] | None:
         importlib.import_module(module)
     registered = gymnasium.registry.get(_id(name).rpartition(":")[2])
     entry_point = None if registered is None else registered.entry_point
+    if registered is not None and entry_point is None and registered.vector_entry_point is not None:
+        raise ConfigError(
+            "it is registered for gymnasium.make_vec alone: register one environment of it, too, by entry_point, or "
+            "write a batch of your own around make_vec and name it python:MODULE:CLASS (docs/environments.md)"
+        )
     if isinstance(entry_point, str):
         with warnings.catch_warnings():
             # Box2D's module is made by SWIG, whose types bring this warning. As an error it ends the whole process.

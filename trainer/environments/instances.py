@@ -4,6 +4,12 @@ What an environment gives is checked here, where its instance is known: observat
 of the space that it has named. Infos are dropped.
 """
 
+import copy
+import functools
+import math
+import re
+import sys
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +20,14 @@ from ..errors import TrainerError
 from ..users_code import RAISED, fail
 from .base import Rows
 from .spaces import ActionMap, Observations
+
+STEP_RETURNS = "Gymnasium's step returns five, observation, reward, terminated, truncated and info"
+RESET_RETURNS = "Gymnasium's reset returns two values, observation and info"
+# What Python says where values are taken apart that are too few, too many or no values at all.
+_UNPACKED = re.compile(
+    r"(?:not enough|too many) values to unpack \(expected (?P<due>\d+)(?:, got (?P<got>\d+))?\)"
+    r"|cannot unpack non-iterable (?P<kind>\w+) object"
+)
 
 
 class Writer:
@@ -78,16 +92,15 @@ class Instances:
             for _ in range(self._frame_skip):
                 try:
                     # Each frame has its own: an environment may scale it in place.
-                    given = env.step(action.copy() if skips and isinstance(action, np.ndarray) else action)
+                    given = env.step(copy.deepcopy(action) if skips else action)
                 except RAISED as error:  # the user's code may raise anything
+                    check_wrapped(error, self._who(row), "step", STEP_RETURNS)
                     fail(f"{self._who(row)} failed in step", error)
                 if type(given) is not tuple or len(given) != 5:
-                    require_five(
-                        given, self._who(row), "Gymnasium", "observation, reward, terminated, truncated and info"
-                    )
+                    require_five(given, self._who(row), STEP_RETURNS)
                 observation, reward, terminal, truncation, _ = given
                 if type(reward) is not float:
-                    reward = as_number(reward, self._who(row))
+                    reward = as_number(reward, self._who(row), is_first=self._first_index + row == 0)
                 total += reward
                 if type(terminal) is not bool:
                     terminal = as_truth(terminal, self._who(row), "terminated")
@@ -115,12 +128,10 @@ class Instances:
         try:
             given = env.reset(**seeded)
         except RAISED as error:  # the user's code may raise anything
+            check_wrapped(error, self._who(row), "reset", RESET_RETURNS)
             fail(f"{self._who(row)} failed in reset", error)
         if not isinstance(given, tuple) or len(given) != 2:
-            raise TrainerError(
-                f"{self._who(row)} returned a {type(given).__name__} from reset: Gymnasium's reset returns two values, "
-                "observation and info"
-            )
+            raise TrainerError(f"{self._who(row)} returned a {type(given).__name__} from reset: {RESET_RETURNS}")
         return given[0]
 
     def _who(self, row: int) -> str:
@@ -144,14 +155,32 @@ def check_rewards(rewards: npt.NDArray[np.float32], who: Callable[[int], str]) -
         raise TrainerError(f"{who(row)} gave a reward of {rewards[row]}: a reward must be a finite number")
 
 
-def as_number(reward: Any, who: str) -> float:
-    """Returns a reward as a float. Raises `TrainerError` where it is no number."""
-    if getattr(reward, "ndim", 0):
-        raise TrainerError(f"{who} gave an array of shape {reward.shape} as reward: a reward is one number")
+def as_number(reward: Any, who: str, *, is_first: bool) -> float:
+    """Returns a reward as a float. An array or a list of one number is that number.
+
+    Args:
+        reward: as the environment gave it.
+        who: gave it.
+        is_first: of all agents of the run, it is the one for which a remark is made.
+
+    Raises:
+        TrainerError: it is no number.
+    """
     try:
+        if shape := () if np.isscalar(reward) else np.shape(reward):
+            if math.prod(shape) != 1:
+                raise TrainerError(f"{who} gave an array of shape {tuple(shape)} as reward: a reward is one number")
+            if is_first:
+                _say_once(f"note: {who} gives its reward in an array of shape {tuple(shape)}: its one number is taken")
+            return float(reward.item() if hasattr(reward, "item") else np.asarray(reward).item())
         return float(reward)
     except (TypeError, ValueError):
         raise TrainerError(f"{who} gave {reward!r} as reward: a reward is one number") from None
+
+
+@functools.cache
+def _say_once(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 def as_truth(flag: Any, who: str, name: str) -> bool:
@@ -163,13 +192,40 @@ def as_truth(flag: Any, who: str, name: str) -> bool:
         raise TrainerError(f"{who} gave an array of shape {shape} as {name}: it must be True or False") from None
 
 
-def require_five(given: Any, who: str, library: str, values: str) -> None:
-    """Raises `TrainerError` unless a step of the user's has returned five `values`, as `library` has it."""
+def require_five(given: Any, who: str, returns: str) -> None:
+    """Raises `TrainerError` unless a step of the user's has returned five values; `returns` says which those are."""
     several = isinstance(given, tuple | list)
     if several and len(given) == 5:
         return
     got = f"{len(given)} values" if several else f"a {type(given).__name__}"
-    raise TrainerError(f"{who} returned {got} from step: {library}'s step returns five, {values}")
+    raise TrainerError(f"{who} returned {got} from step: {returns}")
+
+
+def check_wrapped(error: BaseException, who: str, method: str, returns: str) -> None:
+    """Raises `TrainerError` where a wrapper has failed because it was given another number of values than it takes.
+
+    That is told by the error alone: a wrapper takes the values apart before anybody else sees them.
+
+    Args:
+        error: what `method`, "step" or "reset", has raised.
+        who: failed.
+        method: was called.
+        returns: says which values it is to return.
+    """
+    found = _UNPACKED.match(str(error)) if isinstance(error, ValueError | TypeError) else None
+    *_, last = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    wrapper = last.f_locals.get("self")
+    if found is None or last.f_code.co_name != method or not hasattr(wrapper, "env"):
+        return
+    inner = wrapper.env
+    while type(inner).__module__.startswith("gymnasium.wrappers") and hasattr(inner, "env"):  # they pass it on
+        inner = inner.env
+    if found["due"] not in (None, "5" if method == "step" else "2"):
+        fault = f"the wrapper {type(wrapper).__name__} takes {found['due']} values from {method}"
+    else:
+        got = f"a {found['kind']}" if found["kind"] else f"{found['got'] or 'more than ' + found['due']} values"
+        fault = f"{type(inner).__name__} returned {got} from {method} to its wrapper {type(wrapper).__name__}"
+    raise TrainerError(f"{who}: {fault}: {returns}") from error
 
 
 def close_all_(envs: list[Any]) -> None:

@@ -31,13 +31,23 @@ from ..users_code import RAISED, fail, find, in_words
 from . import arguments
 from .base import CountedEnv, Rows
 from .gym import frames_per_second
-from .instances import Writer, as_number, as_truth, check_rewards, close_all_, instance_seed, require_five
+from .instances import (
+    Writer,
+    as_number,
+    as_truth,
+    check_rewards,
+    check_wrapped,
+    close_all_,
+    instance_seed,
+    require_five,
+)
 from .spaces import ActionMap, Observations, actions_of, described
 
 PREFIX = "pettingzoo:"
 FUNCTION = "parallel_env"
 _OURS = ("render_mode",)
 _RETURNED = ("observations", "rewards", "terminations", "truncations")  # by an environment's step, besides infos
+_STEP_RETURNS = f"PettingZoo's step returns five, {', '.join(_RETURNED)} and infos"
 _EXTRAS = {"pettingzoo": "pettingzoo", "mpe2": "pettingzoo"}
 
 
@@ -100,7 +110,7 @@ class PettingZooEnv(CountedEnv):
             )
             for name in acting:
                 row = rows[name]
-                rewards[row] += as_number(gained.get(name, 0.0), self._who(row))
+                rewards[row] += as_number(gained.get(name, 0.0), self._who(row), is_first=self._first_index + row == 0)
                 was_cut = as_truth(cut.get(name, False), self._who(row), "truncated")
                 left = name not in env.agents and not was_cut
                 terminals[row] = as_truth(ended.get(name, False), self._who(row), "terminated") or left
@@ -134,8 +144,9 @@ class PettingZooEnv(CountedEnv):
         try:
             given = env.step(chosen)
         except RAISED as error:  # the user's code may raise anything
+            check_wrapped(error, self._which(index), "step", _STEP_RETURNS)
             fail(f"{self._which(index)} failed in step", error)
-        require_five(given, self._which(index), "PettingZoo", f"{', '.join(_RETURNED)} and infos")
+        require_five(given, self._which(index), _STEP_RETURNS)
         for name, part in zip(_RETURNED, given[:4], strict=True):
             if not isinstance(part, Mapping):
                 raise TrainerError(
@@ -202,7 +213,7 @@ class PettingZooEnv(CountedEnv):
 
 def _own(action: Any) -> Any:
     """Returns an action that an environment may change."""
-    return action.copy() if isinstance(action, np.ndarray) else action
+    return copy.deepcopy(action) if isinstance(action, np.ndarray | dict | tuple) else action
 
 
 _KNOWN: dict[str, EnvSpec] = {}

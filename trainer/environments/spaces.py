@@ -9,6 +9,7 @@
     Discrete, MultiDiscrete,     discrete components with the same numbers of choices,
       MultiBinary action         counted from 0; the space's `start` is added
     Box action                   continuous components in [-1, 1], scaled to the space's bounds; clipped beyond
+    Dict, Tuple action           the components of its parts side by side; all are discrete, or all continuous
 
 The policy divides bytes by `high`, the largest value of the space. So a one-hot among bytes is `high`, not 1, and a Box
 with a smaller largest value is multiplied, by a whole number.
@@ -237,6 +238,8 @@ class ActionMap(NamedTuple):
 
 def actions_of(space: Any) -> ActionMap:
     """Returns how a space's actions are ours. Raises `ConfigError` where they cannot be."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        return _actions_of_parts(space)
     if isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary) and not math.prod(space.shape):
         raise ConfigError(f"its action space {_short(space)} is empty: give it at least one action")
     if isinstance(space, spaces.Discrete):
@@ -256,8 +259,32 @@ def actions_of(space: Any) -> ActionMap:
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         return ActionMap(_to_box(space), (), math.prod(space.shape))
     raise ConfigError(
-        f"its action space {_short(space)} is neither Discrete, MultiDiscrete, MultiBinary nor a Box of floats"
+        f"its action space {_short(space)} is neither Discrete, MultiDiscrete, MultiBinary nor a Box of floats, "
+        "nor a Dict or Tuple of these"
     )
+
+
+def _actions_of_parts(space: Any) -> ActionMap:
+    """Returns how the actions of a Dict or a Tuple are ours: a dict or a tuple for each row."""
+    keys = list(space.spaces) if isinstance(space, spaces.Dict) else None
+    parts = [actions_of(part) for part in (space.spaces if keys is None else space.spaces.values())]
+    if not parts:
+        raise ConfigError(f"its action space {_short(space)} is empty: give it at least one action")
+    sizes, continuous = sum((part.sizes for part in parts), ()), sum(part.continuous for part in parts)
+    if sizes and continuous:
+        raise ConfigError(
+            f"its action space {_short(space)} has choices and a Box: a policy's actions are all discrete or all "
+            "continuous; make the Box a choice of steps, or the choices a Box, by Gymnasium's wrapper TransformAction"
+        )
+    _require_few(sizes, f"its action space {_short(space)}")
+    ends = np.cumsum([len(part.sizes) + part.continuous for part in parts])
+
+    def to_parts(actions: Actions) -> Any:
+        columns = np.split(actions.reshape(-1, ends[-1]), ends[:-1], axis=1)
+        rows = zip(*(part.to_space(own) for part, own in zip(parts, columns, strict=True)), strict=True)
+        return [row if keys is None else dict(zip(keys, row, strict=True)) for row in rows]
+
+    return ActionMap(to_parts, sizes, continuous)
 
 
 def _to_box(space: Any) -> Callable[[Actions], Any]:

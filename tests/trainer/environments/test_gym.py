@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -15,7 +16,8 @@ from batches import Batch
 from gym_worlds import DEADLY, LIMIT, Counter
 from training_parts import make_policy, make_rollout
 
-from protein.trainer.environments import make, resume, spec
+from protein.trainer.environments import instances, make, resume, spec
+from protein.trainer.environments.instances import as_number
 from protein.trainer.errors import ConfigError, TrainerError
 from protein.trainer.ppo.rollout import Rollout
 
@@ -136,7 +138,10 @@ def test_a_resumed_run_begins_new_episodes_that_depend_on_where_it_was() -> None
         ("gym:gym_worlds:Unbounded-v0", "its action space has no bounds to scale to"),
         ("gym:gym_worlds:Unseeded-v0", "reset of Unseeded takes no seed: write it as reset"),
         ("gym:gym_worlds:Whole-v0", "is neither Discrete, MultiDiscrete, MultiBinary nor a Box of floats"),
-        ("gym:gym_worlds:Named-v0", "is neither Discrete, MultiDiscrete, MultiBinary nor a Box of floats"),
+        ("gym:gym_worlds:Text-v0", r"Text.* is neither Discrete, .*, nor a Dict or Tuple of these"),
+        ("gym:gym_worlds:Void-v0", "its action space .* is empty"),
+        ("gym:gym_worlds:Both-v0", "has choices and a Box: a policy's actions are all discrete or all continuous"),
+        ("gym:gym_worlds:Batched-v0", "is registered for gymnasium.make_vec alone: .* python:MODULE:CLASS"),
     ],
 )
 def test_what_cannot_be_used_is_told_in_one_line(name: str, message: str) -> None:
@@ -223,7 +228,7 @@ def test_a_rollout_that_is_resumed_goes_on_from_new_episodes_first_observations(
     ("fault", "message"),
     [
         ("nan", r"instance 1 of 'gym:gym_worlds:Faulty-v0' observed nan in element 1: observations must be finite"),
-        ("reward", r"gave an array of shape \(1,\) as reward: a reward is one number"),
+        ("reward", r"gave an array of shape \(2,\) as reward: a reward is one number"),
         ("word", r"gave 'much' as reward: a reward is one number"),
         ("inf", r"gave a reward of inf: a reward must be a finite number"),
         (
@@ -246,6 +251,92 @@ def test_an_environment_that_breaks_its_promise_is_told_in_one_line(fault: str, 
         batch.step([[0], [1]])
     assert "\n" not in str(raised.value)
     batch.envs.close()
+
+
+@pytest.mark.parametrize(
+    ("world", "fault", "message"),
+    [
+        (
+            "Limited",
+            "four",
+            r"Faulty returned 4 values from step to its wrapper TimeLimit: Gymnasium's step .* truncated",
+        ),
+        (
+            "Limited",
+            "nothing",
+            r"Faulty returned a NoneType from step to its wrapper TimeLimit: Gymnasium's step returns",
+        ),
+        (
+            "Wrapped",
+            "four",
+            r"Unpacking returned 4 values from step to its wrapper TimeLimit: Gymnasium's step returns",
+        ),
+        (
+            "Wrapped",
+            "old",
+            r"the wrapper Unpacking takes 4 values from step: Gymnasium's step returns five, .*truncated",
+        ),
+        ("Wrapped", "raise", r"failed in step: KeyError: 'door'"),
+    ],
+)
+def test_a_wrapper_that_is_given_another_number_of_values_is_told_in_one_line(
+    world: str, fault: str, message: str
+) -> None:
+    batch = Batch(f"gym:gym_worlds:{world}-v0", 1, args={"fault": fault})
+    batch.envs.reset(0, batch.observations)
+    with pytest.raises(TrainerError, match=rf"^instance 0 of '.*'.* {message}"):
+        batch.step(1)
+    batch.envs.close()
+
+
+def test_a_reset_of_the_old_gym_within_a_wrapper_is_told_in_one_line() -> None:
+    batch = Batch("gym:gym_worlds:Wrapped-v0", 1, args={"fault": "three"})
+    with pytest.raises(
+        TrainerError, match=r"Faulty returned more than 2 values from reset to its wrapper Unpacking: .*two"
+    ):
+        batch.envs.reset(0, batch.observations)
+    batch.envs.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "value"),
+    [
+        (np.array([2.5]), 2.5),
+        (np.array([[2.5]], np.float32), 2.5),
+        (torch.tensor([3], requires_grad=False), 3.0),
+        (torch.tensor([2.5], requires_grad=True), 2.5),
+        ([2.5], 2.5),
+        ((np.float32(2.5),), 2.5),
+        (np.float32(2.5), 2.5),
+        (np.array(2.5), 2.5),
+        (torch.tensor(2.5), 2.5),
+        (True, 1.0),
+    ],
+)
+def test_a_reward_in_an_array_of_one_number_is_that_number(given: Any, value: float) -> None:
+    assert as_number(given, "x", is_first=False) == value
+
+
+@pytest.mark.parametrize(
+    "given", [np.zeros(2), np.zeros(0), np.zeros((1, 3)), [1.0, 2.0], [], [[1.0], []], None, "x", {}]
+)
+def test_a_reward_that_is_not_one_number_is_refused(given: Any) -> None:
+    with pytest.raises(TrainerError, match=r"^agent 3 gave .* as reward: a reward is one number$"):
+        as_number(given, "agent 3", is_first=True)
+
+
+def test_the_shape_of_rewards_is_remarked_on_once(capfd: pytest.CaptureFixture[str]) -> None:
+    instances._say_once.cache_clear()
+    for _ in range(3):
+        batch = Batch("gym:gym_worlds:Faulty-v0", 3, args={"fault": "row"})
+        batch.envs.reset(0, batch.observations)
+        for _ in range(2):
+            batch.step(1)
+            assert batch.rewards.tolist() == [0.5, 0.5, 0.5]
+        batch.envs.close()
+    said = capfd.readouterr().err
+    assert said.count("\n") == 1
+    assert "instance 0 of 'gym:gym_worlds:Faulty-v0' gives its reward in an array of shape (1,): its one number" in said
 
 
 def test_a_reset_of_the_old_gym_is_told_in_one_line() -> None:

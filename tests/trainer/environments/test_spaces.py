@@ -1,5 +1,6 @@
 """Spaces of observations and actions of others' environments as rows: bytes stay bytes, and nothing is lost."""
 
+import itertools
 import math
 from typing import Any
 
@@ -8,6 +9,8 @@ import pytest
 from batches import Batch
 from gym_worlds import ECHOES
 from gymnasium import spaces
+from hypothesis import given
+from hypothesis import strategies as st
 
 from protein.trainer.environments import spec
 from protein.trainer.environments.spaces import Observations, actions_of
@@ -26,6 +29,7 @@ from protein.trainer.errors import ConfigError, TrainerError
         ("Nested", (7,), (2,), 0),
         ("Bytes", (95,), (2,), 0),
         ("Mixed", (92,), (2,), 0),
+        ("Named", (2,), (2, 3, 2, 2, 3), 0),
     ],
 )
 def test_spaces(name: str, shape: tuple[int, ...], sizes: tuple[int, ...], continuous: int) -> None:
@@ -52,6 +56,52 @@ def test_actions_are_mapped_to_the_space() -> None:
         assert box.rewards.tolist() == [expected]
     with pytest.raises(ValueError, match="actions must be finite"):
         box.step([np.nan, 0])
+
+
+CHOICES = st.one_of(
+    st.builds(lambda n, start: spaces.Discrete(n, start=start), st.integers(1, 4), st.integers(-3, 3)),
+    st.lists(st.integers(1, 4), min_size=1, max_size=3).map(spaces.MultiDiscrete),
+    st.integers(1, 3).map(spaces.MultiBinary),
+)
+BOXES = st.builds(
+    lambda shape: spaces.Box(-2.0, 3.0, tuple(shape)), st.lists(st.integers(1, 2), min_size=1, max_size=2)
+)
+
+
+def nested(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Returns Dicts and Tuples of these, and of one another."""
+    whole = st.recursive(
+        leaves,
+        lambda parts: st.one_of(
+            st.lists(parts, min_size=1, max_size=3).map(spaces.Tuple),
+            st.dictionaries(st.sampled_from("abc"), parts, min_size=1).map(spaces.Dict),
+        ),
+        max_leaves=5,
+    )
+    return st.lists(whole, min_size=1, max_size=3).map(spaces.Tuple)
+
+
+@given(nested(CHOICES) | nested(BOXES), st.integers(0, 2**32 - 1))
+def test_the_actions_of_nested_spaces_are_of_the_space_and_none_is_lost(space: Any, seed: int) -> None:
+    draw, found = np.random.default_rng(seed), actions_of(space)
+    if found.continuous:
+        rows = draw.uniform(-1.0, 1.0, (6, found.continuous)).astype(np.float32)
+    else:
+        rows = np.stack([draw.integers(0, n, 6) for n in found.sizes], axis=1).astype(np.int32)
+    mapped = found.to_space(rows[:, 0] if rows.shape[1] == 1 else rows)
+    assert len(mapped) == 6 and all(space.contains(one) for one in mapped)
+    flat = [np.asarray(spaces.flatten(space, one)) for one in mapped]
+    for i, j in itertools.combinations(range(6), 2):
+        assert np.array_equal(rows[i], rows[j]) == np.array_equal(flat[i], flat[j])
+    if found.continuous:  # in the order of the space
+        np.testing.assert_allclose(np.stack(flat), 0.5 + 2.5 * rows, rtol=1e-5, atol=1e-6)
+
+
+@given(CHOICES, BOXES, st.booleans())
+def test_a_mixture_of_choices_and_boxes_is_refused(choice: Any, box: Any, first: bool) -> None:
+    parts = (choice, spaces.Dict({"x": box})) if first else (box, spaces.Tuple((choice,)))
+    with pytest.raises(ConfigError, match="all discrete or all continuous; make the Box a choice of steps"):
+        actions_of(spaces.Tuple(parts))
 
 
 def test_observations_are_mapped_to_rows() -> None:
@@ -87,7 +137,7 @@ def test_observations_are_mapped_to_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("space", "given"),
+    ("space", "chosen"),
     [
         (spaces.Discrete(4), np.array([1, 2])),
         (spaces.MultiDiscrete([3, 3]), np.array([2])),
@@ -98,10 +148,10 @@ def test_observations_are_mapped_to_rows() -> None:
         ),
     ],
 )
-def test_choices_that_are_not_of_the_space_are_refused(space: Any, given: Any) -> None:
+def test_choices_that_are_not_of_the_space_are_refused(space: Any, chosen: Any) -> None:
     read = Observations(space)
     with pytest.raises(TrainerError, match=r"neither 0 nor 1|none of its choices"):
-        read(given, np.zeros(read.size, read.dtype))
+        read(chosen, np.zeros(read.size, read.dtype))
 
 
 def test_an_image_may_be_a_list() -> None:
@@ -117,6 +167,9 @@ def test_empty_spaces_are_refused() -> None:
         Observations(spaces.Box(-1, 1, (0,), np.float32))
     with pytest.raises(ConfigError, match=r"its action space Box.* is empty: give it at least one action"):
         actions_of(spaces.Box(-1, 1, (0,), np.float32))
+    for empty in (spaces.Dict({}), spaces.Tuple(()), spaces.Tuple((spaces.Discrete(2), spaces.Dict({})))):
+        with pytest.raises(ConfigError, match=r"its action space (Dict|Tuple).* is empty: give it at least one action"):
+            actions_of(empty)
 
 
 @pytest.mark.parametrize("space", [spaces.Discrete(2**40), spaces.MultiDiscrete([2**40, 3])])
