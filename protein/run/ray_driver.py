@@ -21,10 +21,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import ray
 from ray import cloudpickle
+from ray._private import services, utils
 from ray.exceptions import RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -35,6 +37,7 @@ from protein.run.ray import Connect, Failure, Slots, Wanted
 from protein.run.slot import Facts, Note, Ready, Slot, facts, version
 
 CONNECT_SECONDS = 5.0  # within which the head must accept a connection
+ANSWER_SECONDS = 10.0  # within which it must then say which protocol it speaks
 OBJECT_STORE_BYTES = 100 << 20  # of a Ray that is started here: reports are small
 POLL_SECONDS = 0.5  # how long a slot waits for news of its trial before it answers
 LOOK_SECONDS = 1.0  # how often nodes and their free resources are looked at
@@ -45,6 +48,9 @@ OTHERS_SECONDS = 5.0  # for further nodes to answer, once one can run trials
 REST_SECONDS = 60.0  # for which a node that died or could not start a trial gets none: its disk may be full
 CLOSE_SECONDS = 5.0  # for slots to end in order
 MAX_REASON = 300  # characters of an error of Ray's that are shown
+# A client's first words in HTTP/2, on which Ray's servers are built, with empty settings; and the kind of the answer.
+_HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+_HTTP2_SETTINGS = b"\x04"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _FRAME = re.compile(r'File "[^"]+", line \d+')
 _NO_RESOURCE = re.compile(r"memory$|object_store_memory$|node:")  # what every node has, beside what trials ask for
@@ -373,39 +379,79 @@ def connect(address: str | None) -> bool:
         UsageError: there is none at the address, it has another version of Python or Ray, or none could be started.
     """
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL, "configure_logging": False}
-    if address not in (None, "auto"):
-        _require_an_answer(str(address))
-    where = "on this machine" if address in (None, "auto") else f"at '{address}'"
+    source = ""
+    if address in (None, "auto"):
+        found = _found()
+        if found is None and address is not None:
+            raise UsageError(
+                "no Ray cluster was found on this machine: start one with ray start --head, or give --backend"
+                " ray:HOST:PORT"
+            )
+        address, source = found or (None, "")
     try:
         if address is None:
-            with contextlib.suppress(ConnectionError):
-                ray.init(address="auto", **quiet)
-                return False
-            ray.init(include_dashboard=False, object_store_memory=OBJECT_STORE_BYTES, **quiet)
+            ray.init(address="local", include_dashboard=False, object_store_memory=OBJECT_STORE_BYTES, **quiet)
             return True
+        _require_an_answer(address, source)
         ray.init(address=address, **quiet)
-    except ConnectionError as error:
-        raise UsageError(
-            f"no Ray cluster was found {where}: start one with ray start --head, or give --backend ray:ADDRESS"
-        ) from error
-    except (RuntimeError, ValueError) as error:
-        another = "; give --backend ray:HOST:PORT for another one, or leave --backend out" if address is None else ""
-        raise UsageError(f"cannot use the Ray cluster {where}: {in_one_line(error)}{another}") from error
+    except ProteinError:
+        raise
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        another = "; give --backend ray:HOST:PORT for another one, or leave --backend out" if source else ""
+        raise UsageError(f"cannot use the Ray cluster at '{address}': {in_one_line(error)}{another}") from error
     except Exception as error:  # Ray raises nothing more exact when it cannot start
-        raise UsageError(f"Ray could not be started {where}: {in_one_line(error)}") from error
+        place = "on this machine" if address is None else f"at '{address}'"
+        raise UsageError(f"Ray could not be started {place}: {in_one_line(error)}") from error
     return False
 
 
-def _require_an_answer(address: str) -> None:
+def _found() -> tuple[str, str] | None:
+    """Returns the address of a cluster that Ray finds by itself, and what names it; None: Ray finds none."""
+    given = os.environ.get("RAY_ADDRESS", "")
+    if given not in ("", "auto"):
+        return None if given == "local" else (given, "the variable RAY_ADDRESS")
+    try:
+        address = services.canonicalize_bootstrap_address_or_die("auto")
+    except ConnectionError:
+        return None
+    file = Path(utils.get_ray_address_file(None))
+    with contextlib.suppress(OSError):
+        if file.read_text().strip() == address:
+            return address, str(file)
+    return address, "a process of Ray's"
+
+
+def _require_an_answer(address: str, source: str = "") -> None:
+    """Raises `UsageError` unless a Ray cluster answers there within seconds. Ray itself would wait for minutes.
+
+    Args:
+        address: of its head.
+        source: what names the address; empty: the user has given it.
+    """
     host, _, port = address.rpartition(":")
     if not port.isdigit() or not host or "/" in host:
-        raise UsageError(f"'{address}' is no address of a Ray cluster: give HOST:PORT, as ray start --head prints it")
-    try:
-        socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
-    except OSError as error:
+        given = f" in {source}" if source else ""
         raise UsageError(
-            f"there is no Ray cluster at {address} ({error.strerror or error}); start one with ray start --head"
-        ) from error
+            f"'{address}'{given} is no address of a Ray cluster: give HOST:PORT, as ray start --head prints it"
+        )
+    # Ray replaces names of this machine by its number in the network, where its own servers listen.
+    host, _, port = str(services.canonicalize_bootstrap_address(address)).rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS) as tried:
+            if os.environ.get("RAY_USE_TLS", "0") == "0":  # a server of HTTP/2 sends its settings first
+                tried.settimeout(ANSWER_SECONDS)
+                tried.sendall(_HTTP2_PREFACE)
+                if (tried.recv(4) or b"----")[3:] != _HTTP2_SETTINGS:
+                    raise OSError("another program answers there")
+        return
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+    remedy = "start one with ray start --head"
+    if source:
+        remedy = f"{source} names it. If it has been killed, {remedy}, or give --backend ray:HOST:PORT"
+        if Path(source).is_file():
+            remedy += ", or delete that file"
+    raise UsageError(f"there is no Ray cluster at {address} ({reason}); {remedy}")
 
 
 def where() -> str:

@@ -1,5 +1,6 @@
 """A wall clock that can be set for some processes alone (see `clock.c`)."""
 
+import atexit
 import functools
 import shutil
 import struct
@@ -18,6 +19,7 @@ def library() -> Path | None:
     if compiler is None:
         return None
     target = Path(tempfile.mkdtemp(prefix="protein-clock-")) / "clock.so"
+    atexit.register(shutil.rmtree, target.parent, ignore_errors=True)
     target.parent.chmod(0o755)  # a database server runs as another user
     subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", target, SOURCE], check=True)
     return target

@@ -158,7 +158,9 @@ ECHOES: dict[str, tuple[spaces.Space[Any], spaces.Space[Any]]] = {
         spaces.Dict(
             {
                 "move": spaces.Discrete(3, start=4),
-                "hands": spaces.Tuple((spaces.MultiDiscrete([[2, 3]]), spaces.Dict({"b": spaces.MultiBinary(2)}))),
+                "hands": spaces.Tuple(
+                    (spaces.MultiDiscrete(np.array([[2, 3]])), spaces.Dict({"b": spaces.MultiBinary(2)}))
+                ),
             }
         ),
     ),

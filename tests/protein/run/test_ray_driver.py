@@ -3,6 +3,8 @@
 import importlib.metadata
 import multiprocessing
 import platform
+import socket
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,8 +15,10 @@ import ray_clusters
 
 ray_clusters.require_ray()
 
+import ray  # noqa: E402
 from ray.exceptions import RayTaskError  # noqa: E402
 
+from protein.errors import UsageError  # noqa: E402
 from protein.run import ray_driver  # noqa: E402
 from protein.run.fleet import Lost  # noqa: E402
 from protein.run.ray import Connect, Needs, Slots, Wanted  # noqa: E402
@@ -179,3 +183,92 @@ def test_a_slot_without_a_trial_is_dropped_when_its_node_has_left(
     assert list(cluster._slots) == [2]
     assert Note(text="node north has left the cluster") in sent.messages
     assert (1, Lost(why="node north died")) in sent.messages and sent.messages[-1] == Slots(number=1)
+
+
+@pytest.fixture
+def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Ray's own file that names the cluster of this machine, where no process of Ray's runs."""
+    file = tmp_path / "ray_current_cluster"
+    monkeypatch.setattr("ray._private.utils.get_ray_address_file", lambda folder: str(file))
+    monkeypatch.setattr("ray._private.services.find_gcs_addresses", set)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+    def never(*given: object, **named: object) -> None:
+        raise AssertionError("Ray is not asked for what does not answer: it waits for minutes")
+
+    monkeypatch.setattr("ray.init", never)
+    return file
+
+
+class Others:
+    """A port of this machine on which another program listens, or nobody."""
+
+    def __init__(self, says: bytes | None) -> None:
+        """`says`: what the program sends to who connects; empty: nothing; None: nobody listens."""
+        self._says = says
+        self._socket = socket.socket()
+        self._socket.bind(("", 0))
+        self.address = f"{ray.util.get_node_ip_address()}:{self._socket.getsockname()[1]}"
+        if says is not None:
+            self._socket.listen()
+            self._thread = threading.Thread(target=self._serve, daemon=True)
+            self._thread.start()
+
+    def _serve(self) -> None:
+        connection, _ = self._socket.accept()
+        with connection:
+            if self._says:
+                connection.sendall(self._says)
+                connection.recv(1 << 16)
+            else:
+                connection.recv(1)
+                while connection.recv(1 << 16):  # until the other side gives up
+                    pass
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+SAYS = {
+    "nobody": (None, "Connection refused"),
+    "a web server": (b"HTTP/1.1 400 Bad Request\r\n\r\n", "another program answers there"),
+    "a mute one": (b"", "timed out"),
+}
+
+
+@pytest.mark.parametrize("who", SAYS)
+@pytest.mark.parametrize("by", ["file", "variable", "command"])
+@pytest.mark.parametrize("address", [None, "auto"])
+def test_a_cluster_that_was_killed_is_told_within_seconds_whatever_names_it(
+    named: Path, monkeypatch: pytest.MonkeyPatch, who: str, by: str, address: str | None
+) -> None:
+    monkeypatch.setattr(ray_driver, "ANSWER_SECONDS", 0.1)
+    says, reason = SAYS[who]
+    other = Others(says)
+    if by == "file":
+        named.write_text(other.address)
+        remedy = (
+            f"{named} names it. If it has been killed, start one with ray start --head, or give .*delete that file$"
+        )
+    elif by == "variable":
+        monkeypatch.setenv("RAY_ADDRESS", other.address)
+        remedy = "the variable RAY_ADDRESS names it. If it has been killed, start one with ray start --head, or give"
+    else:
+        address, remedy = other.address, "start one with ray start --head$"
+    with pytest.raises(
+        UsageError, match=rf"^there is no Ray cluster at {other.address} \({reason}\); {remedy}"
+    ) as raised:
+        ray_driver.connect(address)
+    assert "\n" not in str(raised.value)
+    other.close()
+
+
+def test_a_variable_that_is_no_address_is_named(named: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "ray://head:10001")
+    with pytest.raises(UsageError, match=r"'ray://head:10001' in the variable RAY_ADDRESS is no address of a Ray cl"):
+        ray_driver.connect(None)
+
+
+def test_without_any_cluster_auto_says_so(named: Path) -> None:
+    with pytest.raises(UsageError, match="no Ray cluster was found on this machine: start one with ray start --head"):
+        ray_driver.connect("auto")

@@ -9,7 +9,7 @@ import pytest
 from batches import Batch
 from gym_worlds import ECHOES
 from gymnasium import spaces
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protein.trainer.environments import spec
@@ -81,6 +81,7 @@ def nested(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.lists(whole, min_size=1, max_size=3).map(spaces.Tuple)
 
 
+@settings(max_examples=40)
 @given(nested(CHOICES) | nested(BOXES), st.integers(0, 2**32 - 1))
 def test_the_actions_of_nested_spaces_are_of_the_space_and_none_is_lost(space: Any, seed: int) -> None:
     draw, found = np.random.default_rng(seed), actions_of(space)
@@ -97,6 +98,7 @@ def test_the_actions_of_nested_spaces_are_of_the_space_and_none_is_lost(space: A
         np.testing.assert_allclose(np.stack(flat), 0.5 + 2.5 * rows, rtol=1e-5, atol=1e-6)
 
 
+@settings(max_examples=20)
 @given(CHOICES, BOXES, st.booleans())
 def test_a_mixture_of_choices_and_boxes_is_refused(choice: Any, box: Any, first: bool) -> None:
     parts = (choice, spaces.Dict({"x": box})) if first else (box, spaces.Tuple((choice,)))
