@@ -128,7 +128,8 @@ class Scene:
 class Player:
     """Plays `episodes` episodes, of several agents' those of the first that plays, while `scenes` is iterated over.
 
-    Once an episode has ended its score is in `scores`. `decisions_per_second` is the game's own speed.
+    Once an episode has ended its score is in `scores`. `decisions_per_second` is the game's own speed, and
+    `max_decisions` the most in an episode; 0: there is no limit.
     """
 
     def __init__(
@@ -147,6 +148,7 @@ class Player:
         )
         try:
             spec = self._envs.spec
+            self.max_decisions = -(-spec.max_episode_steps // saved.config.env.frame_skip)
             policies.require_env(saved, checkpoint_path, spec)
             self._policy = Policy(spec, saved.config.policy, generator=torch.Generator())
             load_weights_(self._policy, saved.group("policy"), checkpoint_path)

@@ -191,11 +191,16 @@ def _shown(
     with caught(stop), live or threading.Lock():
         progress(env, 0, episodes)
         decisions = 0
+        lengths: list[int] = []  # of the episodes that have ended, in decisions
         for scene in player.scenes():
             if stop.is_set():
                 break
+            if scene.last:
+                lengths.append(scene.step)
             if live is None:
-                progress(env, len(player.scores), episodes)
+                # Of an episode without a limit, those before tell how long it will be.
+                longest = player.max_decisions or (statistics.fmean(lengths) if lengths else math.inf)
+                progress(env, len(player.scores), episodes, part=min(scene.step / longest, 0.99) * (not scene.last))
             pictured = not scene.last and decisions % stride == 0
             decisions += not scene.last
             if pictured:

@@ -61,8 +61,15 @@ class Progress:
         self._printed = self._started = 0.0
         self._begun = 0
 
-    def __call__(self, what: str, done: int, of: int) -> None:
-        """Prints a line if it is time for one. The first call for each `what` says where the work begins."""
+    def __call__(self, what: str, done: int, of: int, *, part: float = 0.0) -> None:
+        """Prints a line if it is time for one. The first call for each `what` says where the work begins.
+
+        Args:
+            what: is done, in words.
+            done: how much of it.
+            of: how much there is to do.
+            part: of the next one that is done, at most, in [0, 1).
+        """
         now = time.monotonic()
         if what != self._what:
             self._printed = now if self._what is None else self._printed
@@ -71,8 +78,9 @@ class Progress:
             return
         self._printed = now
         line = f"{cleaned(what, MAX_CELL)}: {self._shown(min(done, of))} of {self._shown(of)}{self._counted}"
-        if self._begun < done < of:
-            left = (now - self._started) / (done - self._begun) * (of - done)
+        reached = done + part
+        if self._begun < reached < of:
+            left = (now - self._started) / (reached - self._begun) * (of - reached)
             line += f", about {format_duration(max(round(left), 1))} left"
         print(line, file=sys.stderr, flush=True)
 

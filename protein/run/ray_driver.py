@@ -414,7 +414,7 @@ def _found() -> tuple[str, str] | None:
         address = services.canonicalize_bootstrap_address_or_die("auto")
     except ConnectionError:
         return None
-    file = Path(utils.get_ray_address_file(None))
+    file = Path(utils.get_ray_address_file(None))  # type: ignore[attr-defined]  # where older versions have it, too
     with contextlib.suppress(OSError):
         if file.read_text().strip() == address:
             return address, str(file)

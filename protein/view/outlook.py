@@ -22,12 +22,13 @@ def lines(found: "Outlook", direction: Direction) -> list[str]:
     """Returns a line for each span ahead: "next 10m00s: best score higher by 0.12 (0 to 0.21), front by .."."""
     better, end = ("higher", "highest") if direction is Direction.MAXIMIZE else ("lower", "lowest")
     shown = []
+    rises = [rise for seconds in found.horizons() for rise in (found.best(seconds), found.front(seconds))]
     for seconds in found.horizons():
         best, front = found.best(seconds), found.front(seconds)
-        score = f"best score {better} by {_gain(best)}" if best.high > 0 else "no better score expected"
+        score = f"best score {better} by {_gain(best, rises)}" if best.high > 0 else "no better score expected"
         if found.room <= 0:
             score = f"the best score is the {end} possible"
-        over = f"front by {_gain(front)} on average over its costs"
+        over = f"front by {_gain(front, rises)} on average over its costs"
         shown.append(f"next {text.seconds(seconds)}: {score}, {over if front.high > 0 else 'no better front expected'}")
     return shown
 
@@ -44,12 +45,14 @@ def plain(found: "Outlook | None") -> list[dict[str, Any]] | None:
 
 def table(found: "Sequence[Hindsight]", width: int) -> Table:
     """One line an earlier outlook: by how much the best score was expected to improve, and what came."""
+    rises = [one.forecast for one in found]
+    highs = [rise.high for rise in rises]
     return tables.fitted(
         width,
         tables.Column("after", [text.seconds(one.after_seconds) for one in found], right=True, keep=9),
         tables.Column("next", [text.seconds(one.seconds) for one in found], right=True, keep=8),
-        tables.Column("expected gain", [_gain(one.forecast) for one in found], right=True, keep=7),
-        tables.Column("gain", [text.score(one.rise) for one in found], right=True, keep=6),
+        tables.Column("expected gain", [_gain(one.forecast, rises) for one in found], right=True, keep=7),
+        tables.Column("gain", text.alike([one.rise for one in found], like=highs), right=True, keep=6),
         tables.Column("inside", ["yes" if one.inside else "no" for one in found], keep=5),
     )
 
@@ -69,5 +72,7 @@ def _plain(rise: "Rise") -> dict[str, float]:
     return {"value": rise.expected, "low": 0.0, "high": rise.high}
 
 
-def _gain(rise: "Rise") -> str:
-    return f"{text.score(rise.expected)} (0 to {text.score(rise.high)})"
+def _gain(rise: "Rise", others: "Sequence[Rise]") -> str:
+    """Returns a gain with its interval, with as many decimals as the others beside it."""
+    expected, high = text.alike([rise.expected, rise.high], like=[one.high for one in others])
+    return f"{expected} (0 to {high})"

@@ -124,13 +124,13 @@ def front(records: Sequence[TrialRecord], width: int, notes: Mapping[int, str] |
         width: in characters.
         notes: further notes on trials, by number, as in {3: "knee"}.
     """
-    names, gains = [], [""]
+    names = []
     for record in records:
         note = (notes or {}).get(record.number, "")
         names.append(", ".join(["best measured"] * (record is records[-1]) + [note] * bool(note)))
-    for before, record in itertools.pairwise(records):
-        assert before.score is not None and record.score is not None
-        gains.append(f"+{text.score(abs(record.score - before.score), like=record.score)}")
+    scores = [record.score for record in records if record.score is not None]
+    steps = [abs(after - before) for before, after in itertools.pairwise(scores)]
+    gains = ["", *(f"+{gain}" for gain in text.alike(steps, like=scores))]
     return fitted(
         width,
         Column("trial", [str(record.number) for record in records], right=True, keep=9),

@@ -10,6 +10,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from protein.engine.forecasts import MAX_Z, Quantity, z_score
@@ -70,6 +71,13 @@ def score(value: float | None, *, like: float | None = None) -> str:
     if abs(value if like is None else like) < 10.0:
         return f"{value:.3f}"
     return f"{value:.2f}" if abs(value) < 10_000 else f"{value:.6g}"
+
+
+def alike(values: Sequence[float], *, like: Sequence[float]) -> list[str]:
+    """Returns scores with one number of decimals: that with which `score` shows the largest of `like`."""
+    largest = Decimal(score(max(map(abs, like), default=0.0)))
+    decimals = max(-int(largest.as_tuple().exponent), 0)
+    return [f"{value:.{decimals}f}" for value in values]
 
 
 def loss(metrics: Mapping[str, float]) -> str:

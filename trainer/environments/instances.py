@@ -214,7 +214,7 @@ def check_wrapped(error: BaseException, who: str, method: str, returns: str) -> 
     """
     found = _UNPACKED.match(str(error)) if isinstance(error, ValueError | TypeError) else None
     *_, last = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
-    wrapper = last.f_locals.get("self")
+    wrapper: Any = last.f_locals.get("self")
     if found is None or last.f_code.co_name != method or not hasattr(wrapper, "env"):
         return
     inner = wrapper.env

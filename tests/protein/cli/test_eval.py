@@ -99,6 +99,8 @@ def test_it_says_how_far_it_is(
         assert lines[0] == "cartpole: 0 of 4 episodes played"
         assert all(re.fullmatch(r"cartpole: \d of 4 episodes played(, about \d+s left)?", line) for line in lines)
         assert any("left" in line for line in lines) and "score " in printed.out
+    assert main(f"eval --checkpoint {trained} --episodes 1 --gif seen.gif".split()) == 0
+    assert "0 of 1 episodes played, about" in capsys.readouterr().err, "also of a single episode"
 
 
 def test_progress_is_told_every_two_seconds_with_what_is_left(
@@ -121,6 +123,21 @@ def test_progress_is_told_every_two_seconds_with_what_is_left(
         "pong: 0 of 1,000 trials written",
         "pong: 1,000 of 1,000 trials written",
         "snake: 40 of 1,000 trials written, about 1m36s left",
+    ]
+
+
+def test_the_part_of_an_episode_that_was_played_tells_how_long_the_rest_takes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = iter([0.0, 3.0, 6.0, 12.0])
+    monkeypatch.setattr(time, "monotonic", lambda: next(times))
+    progress = Progress("episodes played")
+    for part in (0.0, 0.0, 0.25, 0.99):
+        progress("pong", 0, 1, part=part)
+    assert capsys.readouterr().err.splitlines() == [
+        "pong: 0 of 1 episodes played",
+        "pong: 0 of 1 episodes played, about 18s left",
+        "pong: 0 of 1 episodes played, about 1s left",
     ]
 
 

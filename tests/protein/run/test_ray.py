@@ -243,7 +243,7 @@ def test_a_slots_process_that_dies_gives_its_trial_back_with_rays_reason(start: 
 def test_a_sweep_that_is_stopped_while_it_connects_ends_at_once(tmp_path: Path) -> None:
     """Here nobody ever answers, as on a cluster that is too busy."""
     ray_clusters.require_ray()
-    with socket.create_server(("127.0.0.1", 0)) as silent:
+    with socket.create_server(("", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         asked = itertools.count()
         transport = RayTransport(address, Needs(), should_stop=lambda: next(asked) == 3)

@@ -15,7 +15,7 @@ AHEAD = Outlook(best_per_second=2.0 / 600.0, front_per_second=1.0 / 600.0, spent
 
 def test_a_line_says_by_how_much_the_score_improves_in_the_users_direction() -> None:
     first, second = views.lines(AHEAD, Direction.MAXIMIZE)
-    best, front = f"2.000 (0 to {2 * BEST_80:.3f})", f"1.000 (0 to {FRONT_80:.3f})"
+    best, front = f"2.00 (0 to {2 * BEST_80:.2f})", f"1.00 (0 to {FRONT_80:.2f})"  # with the decimals of the second
     assert first == f"next 10m00s: best score higher by {best}, front by {front} on average over its costs"
     assert second.startswith("next 1h00m: best score higher by 12.00 (0 to ")
     assert views.lines(AHEAD, Direction.MINIMIZE)[0] == first.replace("higher", "lower")
