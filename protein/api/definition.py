@@ -7,6 +7,7 @@ functions `protein.Sweep`.
 import contextlib
 import dataclasses
 import json
+import shlex
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,8 @@ def create_or_resume(
         listed = ", ".join(found_differences[:MAX_DIFFERENCES]) + (f" and {more} more" if more > 0 else "")
         accept = ", or go on with the new ones by --accept-changes" if harmless else ""
         raise UsageError(
-            f"sweep '{wanted.name}' exists with {listed}; choose another name, or leave those as they were{accept}"
+            f"sweep '{wanted.name}' exists with {listed}; choose another name, which can learn from this sweep by"
+            f" --warm-start {shlex.quote(wanted.name)}, or leave those as they were{accept}"
         )
     return found, False
 

@@ -5,6 +5,7 @@
 Minimum versions are read from the installed package's metadata, which comes from `pyproject.toml`.
 """
 
+import contextlib
 import dataclasses
 import importlib.metadata
 import importlib.util
@@ -72,6 +73,7 @@ def run(command: Command) -> int:
         _threads(),
         _memory(),
         _compiler(),
+        _extras(),
         *_trackers(),
         *_machine(),
         _guarded("store", lambda: _store(store_url)),
@@ -114,13 +116,20 @@ def _torch() -> list[Check]:
     return [_least("torch", str(torch.__version__), needed), Check("device", "ok", device)]
 
 
+def _requirements() -> list[str]:
+    """Returns what the package requires; nothing where it is not installed, which the check `package` reports."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.requires(PACKAGE) or []
+    return []
+
+
 def least_version(name: str) -> str:
     """Returns the minimum version of Python or of a dependency that the package requires; "" where it names none."""
     try:
         if name == "python":
             requirements = [f"python{importlib.metadata.metadata(PACKAGE)['Requires-Python'] or ''}"]
         else:
-            requirements = importlib.metadata.requires(PACKAGE) or []
+            requirements = _requirements()
     except importlib.metadata.PackageNotFoundError:
         return ""  # the check `package` reports it
     found = (re.match(rf"{re.escape(name)}[^;]*>=\s*([\d.]+)", requirement) for requirement in requirements)
@@ -179,6 +188,35 @@ def _compiler() -> Check:
     if found is None:
         return Check("compiler", "note", "none found; only building and --train.compile need one")
     return Check("compiler", "ok", found)
+
+
+def _extras() -> Check:
+    """Says which extras this Python, or an installed package, does not fit. What is not installed says nothing."""
+    from packaging.requirements import Requirement
+    from packaging.specifiers import SpecifierSet
+
+    here, faults = platform.python_version(), []
+    for line in _requirements():
+        requirement = Requirement(line)
+        extra = re.search(r"extra == ['\"]([\w-]+)", line)
+        if extra is None or requirement.name == PACKAGE:
+            continue
+        assert requirement.marker is not None
+        if not requirement.marker.evaluate({"extra": extra[1]}):  # it names a Python or a system
+            faults.append(f"Python {here} does not fit the extra '{extra[1]}': {line.partition(';')[2].strip()}")
+            continue
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found = f"{requirement.name} {importlib.metadata.version(requirement.name)}"
+            pythons = SpecifierSet(importlib.metadata.metadata(requirement.name)["Requires-Python"] or "")
+            if not pythons.contains(here, prereleases=True):
+                least = [one for one in pythons if one.operator in (">=", ">", "==", "~=")]
+                old = "new" if all(one.contains(here, prereleases=True) for one in least) else "old"
+                faults.append(f"Python {here} is too {old} for {found} of the extra '{extra[1]}': it needs {pythons}")
+            elif not requirement.specifier.contains(found.partition(" ")[2], prereleases=True):
+                faults.append(f"{found} does not fit the extra '{extra[1]}', which needs {requirement.specifier}")
+    if faults:
+        return Check(name="extras", state="note", detail="; ".join(dict.fromkeys(faults)))
+    return Check(name="extras", state="ok", detail=f"all packages of theirs that are installed fit Python {here}")
 
 
 def _trackers() -> list[Check]:

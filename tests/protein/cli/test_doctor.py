@@ -1,6 +1,8 @@
 """`protein doctor`, and the machines that it measures."""
 
+import importlib.metadata
 import os
+import platform
 import re
 import tomllib
 from datetime import UTC, datetime
@@ -27,6 +29,7 @@ def test_doctor_finds_this_machine_in_order(folder: Path, run: Run) -> None:
         "threads",
         "memory",
         "compiler",
+        "extras",
         "trackers",
         "machine",
         "store",
@@ -84,6 +87,45 @@ def test_doctor_finds_a_torch_that_is_too_old(
     assert re.search(
         rf"^broken torch +2\.1\.0\+cpu; {least} or newer is needed$", capsys.readouterr().out, re.MULTILINE
     )
+
+
+@pytest.mark.parametrize(
+    ("requires", "installed", "pythons", "says"),
+    [
+        (
+            "optuna>=5.0; extra == 'optuna'",
+            "5.1",
+            ">=99.1",
+            "Python {} is too old for optuna 5.1 of the extra 'optuna'",
+        ),
+        ("optuna>=5.0; extra == 'optuna'", "5.1", "<3.9,>=3.1", "Python {} is too new for optuna 5.1 of the extra"),
+        ("optuna>=5.0; extra == 'optuna'", "4.2", "", "optuna 4.2 does not fit the extra 'optuna', which needs >=5.0"),
+        (
+            "optuna>=5.0; python_version >= '99' and extra == 'optuna'",
+            None,
+            "",
+            "Python {} does not fit the extra 'optuna': python_version >= '99' and extra == 'optuna'",
+        ),
+        ("optuna>=5.0; extra == 'optuna'", None, "", None),
+        ("optuna>=5.0; extra == 'optuna'", "5.1rc1", ">=3.9", None),
+        ("optuna>=5.0", "1.0", ">=99.1", None),
+    ],
+)
+def test_doctor_names_a_python_that_is_too_old_for_an_extra(
+    monkeypatch: pytest.MonkeyPatch, requires: str, installed: str | None, pythons: str, says: str | None
+) -> None:
+    def version(name: str) -> str:
+        if installed is None:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return installed
+
+    monkeypatch.setattr(importlib.metadata, "requires", lambda name: [requires])
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    monkeypatch.setattr(importlib.metadata, "metadata", lambda name: {"Requires-Python": pythons})
+    found = doctor._extras()
+    assert found.state == ("ok" if says is None else "note")
+    if says is not None:
+        assert says.format(platform.python_version()) in found.detail
 
 
 def test_doctor_finds_a_broken_store(folder: Path, run: Run, capsys: pytest.CaptureFixture[str]) -> None:

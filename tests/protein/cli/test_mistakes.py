@@ -182,7 +182,7 @@ def test_another_definition_under_a_name_is_refused_and_says_what_differs(filled
     message = run.error(sweep_command(filled, "--max-cost 5m --method random --seed 4 --train.adam-eps 0.5"))
     assert message == (
         "sweep 'pong' exists with method = protein (now random), seed = 0 (now 4), train.adam_eps = 1e-05 (now 0.5);"
-        " choose another name, or leave those as they were"
+        " choose another name, which can learn from this sweep by --warm-start pong, or leave those as they were"
     )
     message = run.error(sweep_command(filled, "--max-cost 5m --train.learning-rate 0.003"))
     assert re.match(
