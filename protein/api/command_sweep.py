@@ -19,6 +19,7 @@ from protein.errors import UsageError
 from protein.names import NAME_LENGTH, folder_name
 from protein.run import command as commands
 from protein.run.command import CommandSettings, ScoreFrom, Style
+from protein.run.reports import Comma
 from protein.sweep import provenance
 from protein.types import Direction, SweepSpec, TrialRecord
 
@@ -26,6 +27,7 @@ _INTERPRETERS = re.compile(
     r"(env|python[\d.]*|uv|uvx|run|sh|bash|node|Rscript|julia|perl|ruby|java|nice|stdbuf|torchrun)"
 )
 _SCRIPT = re.compile(r"\.(py|sh|R|jl|js|ts|rb|pl|lua|jar)$")
+_COMMAS: dict[str | None, Comma] = {None: "", "decimal": "decimal", "thousands": "thousands"}
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 
@@ -39,8 +41,9 @@ class CommandOptions:
             where there are no placeholders.
         score_regex: for the score in the log. The other `score_...` are the other ways; None for all: JSON lines.
         steps_regex: for the steps in the log.
-        score_csv: `FILE:COLUMN` or `FILE:COLUMN,STEPS`.
-        score_tensorboard: the tag of the scalar.
+        score_csv: `FILE:COLUMN` or `FILE:COLUMN,STEPS`, of a CSV file or of one of JSON Lines.
+        score_tensorboard: the tag of the scalar, or `FOLDER:TAG`.
+        score_comma: what commas in numbers are: "decimal" or "thousands"; None: all numbers of a log decide.
         resume_flag: words for a trial that goes on from `{checkpoint}`.
         chdir: folder in which the command runs.
     """
@@ -51,6 +54,7 @@ class CommandOptions:
     steps_regex: str | None = None
     score_csv: str | None = None
     score_tensorboard: str | None = None
+    score_comma: str | None = None
     resume_flag: str | None = None
     chdir: str | None = None
 
@@ -78,6 +82,7 @@ def define(
         score=score,
         steps=steps,
         file=file,
+        comma=_comma(asked.score_comma),
         resume=asked.resume_flag or "",
         chdir=asked.chdir or "",
         fixed=given.space.fixed,
@@ -174,6 +179,12 @@ def _score(asked: CommandOptions) -> tuple[ScoreFrom, str, str, str]:
             f"--score-csv '{csv}' must be FILE:COLUMN or FILE:COLUMN,STEPS, as in progress.csv:reward,steps"
         )
     return "csv", column.strip(), count.strip(), file
+
+
+def _comma(given: str | None) -> Comma:
+    if given not in _COMMAS:
+        raise UsageError(f"--score-comma '{given}' must be decimal, as in 0,5, or thousands, as in 1,000")
+    return _COMMAS[given]
 
 
 def _require_program(settings: CommandSettings) -> None:

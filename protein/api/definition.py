@@ -20,7 +20,7 @@ from protein.config.settings import SweepConfig
 from protein.errors import ConfigError, StoreError, UsageError
 from protein.names import NAME_LENGTH, is_name
 from protein.ports import Store
-from protein.run.command import SECTION
+from protein.run.command import SECTION, CommandSettings
 from protein.space import Space
 from protein.space.parameters import Categorical, Parameter
 from protein.sweep import provenance
@@ -42,6 +42,7 @@ _FLAGS = {  # field of a command's settings -> what a user knows it as
     "score": "the score there",
     "steps": "the steps there",
     "file": "the file with the score",
+    "comma": "--score-comma",
     "resume": "--resume-flag",
     "chdir": "--chdir",
 }
@@ -139,7 +140,7 @@ def _values(spec: SweepSpec) -> dict[str, Any]:
     found: dict[str, Any] = {"env": spec.env} if runs_trainer(config) else {}
     found |= {"method": spec.method, "seed": spec.seed, "direction": str(spec.direction)}
     found |= flatten(config) if runs_trainer(config) else config.get("own", {})
-    command = config.get(SECTION, {})
+    command = CommandSettings.from_config(config).to_dict() if SECTION in config else {}  # newer ones have defaults
     found |= {_FLAGS.get(key, key): value for key, value in command.items() if key != "fixed"}
     found |= {name: value for name, value in space.fixed.items() if name not in found}
     if runs_trainer(config):

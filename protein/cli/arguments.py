@@ -130,9 +130,11 @@ class SweepArguments(StoreArguments):
     steps_regex: Annotated[str | None, shown("REGEX", "(default: none)")] = None
     """With --score-regex: read the steps from the program's log."""
     score_csv: Annotated[str | None, shown("FILE:COLUMN[,STEPS]", "(default: none)")] = None
-    """With --command: read the score from a CSV file in the trial's folder, as in progress.csv:reward."""
-    score_tensorboard: Annotated[str | None, shown("TAG", "(default: none)")] = None
+    """With --command: read the score from a CSV or JSON Lines file in the trial's folder, as in progress.csv:reward."""
+    score_tensorboard: Annotated[str | None, shown("[FOLDER:]TAG", "(default: none)")] = None
     """With --command: read the score from event files of TensorBoard in the trial's folder."""
+    score_comma: Annotated[str | None, shown("decimal|thousands", "(default: by all numbers of a log)")] = None
+    """With --command: what a comma in a score is, as in 1,234."""
     direction: Annotated[str | None, shown("maximize|minimize", "(default: the space file's, or maximize)")] = None
     """With --command: whether a higher or a lower score is better."""
     resume_flag: Annotated[str | None, shown("TEXT", "(default: none)")] = None

@@ -44,6 +44,7 @@ SWEEP_GROUPS: Mapping[str, Sequence[str]] = {
         "steps_regex",
         "score_csv",
         "score_tensorboard",
+        "score_comma",
         "direction",
         "resume_flag",
         "chdir",

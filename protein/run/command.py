@@ -41,7 +41,8 @@ from protein.run import reports
 from protein.run.fork_server import CANNOT_START, BoundedLog
 from protein.run.machine import GpuMemory, used_gpu_bytes
 from protein.run.process import FREE, ProcessBackend, Record, shared_server, shortage
-from protein.run.reports import Said
+from protein.run.reports import Comma, Commas, PatternReader, Said
+from protein.run.score_files import EventReader, FileReader, TableReader
 from protein.run.speed import Event, in_reference, limits_here
 from protein.spelling import nearest
 from protein.trainer.events import killed_by
@@ -67,8 +68,9 @@ STYLES: tuple[Style, ...] = ("placeholders", "flags", "dashes", "json", "env")
 SECTION = "command"  # of a sweep's config
 PARAMS_FILE, CHECKPOINTS = "params.json", "checkpoint"  # in the trial's folder
 SILENCE_SECONDS = 3600.0  # unlike our trainer's, an unknown program may have nothing to say for long
-FILE_SECONDS = 0.5  # how often a CSV or event file is looked at
-MAX_LINE_BYTES = 1 << 20  # a longer line is garbage, and is dropped
+FILE_SECONDS = 0.5  # how often a file with scores is looked at
+FILE_SHARE = 0.05  # of the time, at most, for that
+MAX_LINE_BYTES = 16 << 20  # of a longer line the rest is dropped
 MAX_WORDS = 200  # characters of a command's last words in a reason
 CONFIG_FILE, LOG_FILE = "config.json", "trial.log"
 # Beside the parameters. A parameter of the same name comes first.
@@ -88,11 +90,12 @@ class CommandSettings:
         params: how it gets the parameters that no placeholder names: as flags `--some_name value`, as flags
             with dashes `--some-name value`, in the JSON file $PROTEIN_PARAMS_FILE, or as environment variables;
             "placeholders": there are no others.
-        score_from: where the score is read: JSON lines (on stdout), the log (by regular expressions), a CSV file or the
-            event files of TensorBoard. JSON lines on $PROTEIN_REPORT_FD are read in any case.
-        score: the regular expression, the column or the tag.
+        score_from: where the score is read: JSON lines (on stdout), the log (by regular expressions), a table (CSV or
+            JSON Lines) or the event files of TensorBoard. JSON lines on $PROTEIN_REPORT_FD are read in any case.
+        score: the regular expression, the column, or the tag, which may begin with its folder.
         steps: the regular expression or the column of the steps; "": none.
-        file: the CSV file, or the folder of event files; relative to the trial's folder.
+        file: the table of scores, or the folder of event files; relative to the trial's folder.
+        comma: what it stands for in numbers; "": that is judged by all numbers of the log, or of the file.
         resume: what is appended to the command line of a trial that goes on from `{checkpoint}`.
         chdir: the folder in which the command runs, which may hold `{directory}`; "": that of the sweep.
         fixed: values that the command gets beside the searched ones.
@@ -104,6 +107,7 @@ class CommandSettings:
     score: str = ""
     steps: str = ""
     file: str = ""
+    comma: Comma = ""
     resume: str = ""
     chdir: str = ""
     fixed: Mapping[str, ParamValue] = dataclasses.field(default_factory=dict)
@@ -268,6 +272,7 @@ class CommandBackend(ProcessBackend):
     Attributes:
         direction: of the scores that the command reports.
         has_reported: whether any trial has said anything of its score, so that reporting works as such.
+        commas: what they stand for in the logs of each command, which all its trials show.
     """
 
     silence_remedy = "; --max-silence changes that"
@@ -291,6 +296,7 @@ class CommandBackend(ProcessBackend):
         super().__init__(shared_server(()), silence_seconds=silence_seconds, gpu_memory=gpu_memory)
         self.direction = direction
         self.has_reported = False
+        self.commas: dict[str, Commas] = {}
         self._note = note
         self._noted: set[str] = set()
 
@@ -367,10 +373,8 @@ class CommandRecord(Record):
         self.cap: float | None = self.job.config["max_seconds"]
         self.last_score = job.score_behind
         self._backend, self._settings, self._words, self._directory = backend, settings, words, directory
-        self._pattern, self._file = _readers(settings, directory, begins=job.resumes is None)
+        self._commas = backend.commas.setdefault(settings.text, Commas(settings.comma))
         self._next_file_check = 0.0
-        # Reports without steps are counted on from here. Files still hold the rows of an interrupted run.
-        self._counted_from = 0 if self._file is not None or settings.steps else job.steps_behind
         self._said: Said | None = None  # the last report with a score, usable or not
         self._result: Said | None = None  # the last one that said that it was final
         self._has_result_in_time = False  # before it was told to end
@@ -380,20 +384,44 @@ class CommandRecord(Record):
         self._given_seconds = 0.0  # of the last point that was taken
         self._cannot_start: str | None = None  # why
         self._last_words = ""
-        self._buffers = dict.fromkeys(self.pipes, b"")  # lines that have only begun
+        self._buffers = {pipe: bytearray() for pipe in self.pipes}  # lines that have only begun
         self._log: BoundedLog | None = None
+        self._pattern, self._file = self._readers(begins=job.resumes is None)
+        # Reports without steps are counted on from here. Files still hold the rows of an interrupted run.
+        behind = self._file.rows_behind if isinstance(self._file, TableReader) else 0
+        self._counted_from = 0 if settings.steps else max(job.steps_behind - behind, 0)
+
+    def _readers(self, *, begins: bool) -> tuple[PatternReader | None, FileReader | None]:
+        """Returns what reads the log, and what follows a file; at most one of both. JSON lines need none of them."""
+        settings, directory = self._settings, self._directory
+        if settings.score_from == "regex":
+            if not begins:  # the log shows what commas stand for
+                earlier = PatternReader(settings.score, settings.steps, self._commas, lambda *_: None)
+                with contextlib.suppress(OSError), (directory / LOG_FILE).open("rb") as log:
+                    for line in log:
+                        earlier.read(line.rstrip(b"\r\n"))
+            return PatternReader(settings.score, settings.steps, self._commas, self._remark), None
+        if settings.score_from == "csv":
+            names = settings.file, settings.score, settings.steps, directory
+            return None, TableReader(*names, begins=begins, commas=self._commas, remark=self._remark)
+        if settings.score_from == "tensorboard":
+            return None, EventReader(settings.score, settings.file, directory, begins=begins, remark=self._remark)
+        return None, None
 
     def take(self, data: bytes, pipe: str) -> None:
         if pipe != "report":
             self._write_log(data)
         first, *others = _BREAK.split(data)  # not with what was there before: a line may be very long
-        self._buffers[pipe] += first
+        buffer = self._buffers[pipe]
+        if len(buffer) <= MAX_LINE_BYTES:
+            buffer += first
+            if len(buffer) > MAX_LINE_BYTES:
+                limit = f"{MAX_LINE_BYTES >> 20} MiB"
+                self._remark("line", f"printed a line of more than {limit}: the rest of that line is not read")
         if others:
-            for line in (self._buffers[pipe], *others[:-1]):
+            for line in (bytes(buffer), *others[:-1]):
                 self._take_line(line, pipe)
-            self._buffers[pipe] = others[-1]
-        if len(self._buffers[pipe]) > MAX_LINE_BYTES:
-            self._buffers[pipe] = b""
+            self._buffers[pipe] = bytearray(others[-1])
 
     def _take_line(self, line: bytes, pipe: str) -> None:
         said = None
@@ -401,14 +429,14 @@ class CommandRecord(Record):
             if line.startswith(CANNOT_START):
                 self._cannot_start = line.removeprefix(CANNOT_START).decode(errors="replace")
                 return
-            said = reports.from_json(line, any_field=True)
+            said = reports.from_json(line, self._commas, any_field=True)
         else:
             if text := line.strip():
                 self._last_words = text[: 4 * MAX_WORDS].decode(errors="replace")
             if self._pattern is not None:
                 said = self._pattern.read(line)
             elif pipe == "stdout" and self._settings.score_from == "lines":
-                said = reports.from_json(line)
+                said = reports.from_json(line, self._commas)
         if said is not None:
             self._take_report(said)
 
@@ -417,17 +445,19 @@ class CommandRecord(Record):
         now, ended = time.monotonic(), self.process.ended
         if self._file is None or (now < self._next_file_check and not ended):
             return False
-        self._next_file_check = now + FILE_SECONDS
         found = self._file.read(complete=ended and self.process.exit_code == 0)
+        self._next_file_check = now + max(FILE_SECONDS, (time.monotonic() - now) / FILE_SHARE)
         for said in found:
             self._take_report(said)
+        if (wrong := self._file.wrong()) and not ended and self.process.requested_end is None:
+            self.process.terminate(TrialEnd.MISTAKE, wrong)
         return bool(found)
 
     def close(self) -> None:
         for pipe, rest in self._buffers.items():
             if rest:
-                self._take_line(rest, pipe)
-        self._buffers = dict.fromkeys(self.pipes, b"")
+                self._take_line(bytes(rest), pipe)
+        self._buffers = {pipe: bytearray() for pipe in self.pipes}
         # Points that were read late are moved to its end: the sweep may have been held up, as by a store that was away.
         if self._cost_seconds is None and self._fresh:
             end = max(self._wall_seconds(self.process.ended_at), self._given_seconds)
@@ -564,6 +594,8 @@ class CommandRecord(Record):
             end = shortage(words) or TrialEnd.USER_ERROR
             return end, f"exited with code {code}{words}{FREE if end is TrialEnd.DISK else ''}", None
         said = self._result or self._said
+        if self._result is None and self._file is not None and (wrong := self._file.wrong()):
+            return TrialEnd.MISTAKE, wrong, None
         if said is None and self.last_score is not None:  # it went on from its very end, and had nothing left to do
             return TrialEnd.COMPLETE, TrialEnd.COMPLETE.text, self.last_score
         if said is None:
@@ -572,8 +604,9 @@ class CommandRecord(Record):
             return end, f"exited without a score: {self._what_was_missing()}", None
         score = said.score
         if score is None or not is_score(score):
-            shown = said.shown or score
-            return TrialEnd.DIVERGED, f"its last score is {shown}, which is no finite score within {MAX_SCORE:g}", None
+            wrong = said.wrong or f"which is no finite score within {MAX_SCORE:g}"
+            end = TrialEnd.MISTAKE if wrong == reports.OPEN else TrialEnd.DIVERGED
+            return end, f"its last score is {said.shown or score}, {wrong}", None
         return TrialEnd.COMPLETE, TrialEnd.COMPLETE.text, stored_score(score, self._backend.direction)
 
     def _what_was_missing(self) -> str:
@@ -639,25 +672,6 @@ def _check_pattern(pattern: str, what: str) -> None:
         raise UsageError(f"{what} '{pattern}' is no regular expression: {error}") from error
     if groups == 0:
         raise UsageError(f"{what} '{pattern}' has no group; put the number in parentheses, as in 'reward: (\\S+)'")
-
-
-def _readers(
-    settings: CommandSettings, directory: Path, *, begins: bool
-) -> tuple[reports.PatternReader | None, reports.FileReader | None]:
-    """Returns what reads the log, and what follows a file; at most one of both. JSON lines need none of them.
-
-    Args:
-        settings: of the command.
-        directory: the trial's folder.
-        begins: whether the trial begins anew: what files hold by now is then not its own. Else it goes on with them.
-    """
-    if settings.score_from == "regex":
-        return reports.PatternReader(settings.score, settings.steps), None
-    if settings.score_from == "csv":
-        return None, reports.CsvReader(settings.file, settings.score, settings.steps, directory, begins=begins)
-    if settings.score_from == "tensorboard":
-        return None, reports.EventReader(settings.score, settings.file, directory, begins=begins)
-    return None, None
 
 
 def _prepare_checkpoints(job: Job, checkpoints: Path) -> Path | None:
