@@ -36,14 +36,14 @@ _MAX_PREFIX = 300  # bytes that a logger puts before a line
 # What loggers and launchers put before a line: tags, times, levels, names between signs. Plain words are none of it: in
 # `best so far: {"score": 0.9}` a program quotes a report, and makes none.
 _PREFIX = re.compile(
-    rb"""(?: \s+ | [-:|>,]
+    rb"""(?: \s+
+    | -\s[\w.]+\s(?=-) | [\w.-]+\s+\|                # 12:00:00 - root - INFO -, worker-0 | of docker compose
     | \[[^\]{}]*\] | \([^){}]*\) | <[^>{}]*>          # [rank0], (trainer pid=7), [1,0]<stdout>
-    | \d[\d:.,/TZ+-]* | [IWEF]\d{4}(?=\s)            # 2026-01-02T12:00:00,123, 0 of srun -l, I0102 of absl
+    | [IWEF]\d{4}(?=\s) | \d[\d:.,/TZ+-]*            # I0102 of absl, 2026-01-02T12:00:00,123, 0 of srun -l
+    | [\w./]+:[\w<>]+:\d+ | [\w./]+\.py:\d+           # module:function:12, file.py:12
     | (?:TRACE|DEBUG|INFO|NOTICE|SUCCESS|WARN(?:ING)?|ERROR|CRITICAL)\b (?:\s*:\s*[\w.]+(?=\s*:))?    # INFO:root:
-    | -\s[\w.]+\s(?=-)                               # 12:00:00 - root - INFO - of logging
-    | [\w./]+:[\w<>]+:\d+ | [\w./]+\.py:\d+           # module:function:12 of loguru
-    | [\w.-]+\s+\|                                   # worker-0 | of docker compose
-    )+""",
+    | [-:|>,\]]
+    )++""",
     re.VERBOSE | re.IGNORECASE,
 )
 _DASH = re.compile(r"(?<![\w.])[\u2010-\u2013\ufe63\uff0d](?=[\d.,]|inf|nan)")  # set for a minus
@@ -189,7 +189,11 @@ def scored(given: object, commas: "Commas", line: str = "", pattern: re.Pattern[
         return Said()
     if not isinstance(given, str):
         is_number = isinstance(given, int | float) and not isinstance(given, bool)
-        return Said(score=_as_float(given) if is_number else math.nan, shown=shown(given))
+        return Said(
+            score=_as_float(given) if is_number else math.nan,
+            shown=shown(given),
+            wrong="" if is_number else "which is no number",
+        )
     commas.see(given)
     number = number_of(given, commas)
     if number is not None:

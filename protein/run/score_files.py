@@ -201,14 +201,14 @@ class TableReader:
             return table.seen != table.left
         if table.seen == table.left:
             return False
-        if table.seen.size > table.left.size and _checksum(path, table.left) == table.checksum:
-            return len(table.rows) > table.base  # it was appended to
-        if not path.is_relative_to(self._directory):  # others write there, too, who may write it anew with all rows
-            marks, base = marks_of(table.rows[: table.base]), table.told.marks[: table.base]
-            if marks == base:
-                return len(table.rows) > table.base
-            if marks == base[: len(marks)] and not complete:
-                return False
+        marks, base = marks_of(table.rows[: table.base]), table.told.marks[: table.base]
+        # The trial has appended to it, or others write there, too, with their rows.
+        keeps_rows = table.is_ours or not path.is_relative_to(self._directory)
+        grew = table.seen.size > table.left.size and _checksum(path, table.left) == table.checksum
+        if marks == base and (grew or keeps_rows):
+            return table.is_ours or len(table.rows) > table.base
+        if marks == base[: len(marks)] and keeps_rows and not complete:
+            return table.is_ours  # it is being written anew
         table.told, table.base = Told(), 0
         return True
 
@@ -453,18 +453,18 @@ class EventReader:
         with path.open("rb") as file:
             file.seek(one.size)
             while data := file.read(_READ_BYTES):
-                events, used = scalars(data)
+                events, used, is_broken = scalars(data)
                 for event in events:
                     self._tags.add((event.tag, one.folder.as_posix()))
                     if any(event.tag == tag and _is_named(one.folder, where) for where, tag in self._wanted):
                         at = max(event.wall_time, one.rows[-1].at) if one.rows else event.wall_time
                         one.rows.append(Row(str(event.step), repr(event.value), at))
                         one.is_new = True
-                if used is None:
-                    one.is_broken = True
-                    self._remark("events", f"wrote {path}, which cannot be read beyond byte {one.size:,} or so")
-                    return
                 one.size += used
+                if is_broken:
+                    self._remark("events", f"wrote {path}, which cannot be read beyond byte {one.size:,}")
+                    one.size, one.is_broken = size, True
+                    return
                 file.seek(one.size)
                 if used == 0:
                     return
@@ -489,10 +489,11 @@ class EventReader:
         folders = sorted({one.folder.as_posix() for one in self._files.values() if one.is_ours})
         if len(folders) < 2:
             return ""
-        tag = next(tag for where, tag in self._wanted if any((tag, folder) in self._tags for folder in folders))
+        tag = next(tag for _, tag in self._wanted if any((tag, folder) in self._tags for folder in folders))
+        one = min(reversed(folders), key=lambda folder: len(PurePath(folder).parts))
         return (
             f"the tag '{tag}' is in several folders: {', '.join(folders)[:MAX_LISTED]}; name one of them, as in"
-            f" --score-tensorboard {folders[-1]}:{tag}"
+            f" --score-tensorboard {one}:{tag}"
         )
 
     def missing(self) -> str:
@@ -544,24 +545,24 @@ class Scalar:
     value: float
 
 
-def scalars(data: bytes) -> tuple[list[Scalar], int | None]:
-    """Returns the scalars of the whole records at the beginning of `data`, and how many bytes those are.
+def scalars(data: bytes) -> tuple[list[Scalar], int, bool]:
+    """Returns the scalars of the whole records at the beginning, their bytes in all, and whether the rest is lost.
 
-    A record that cannot be read is skipped. Where a length makes no sense, so is the rest, and the count is None.
+    A record that cannot be read is skipped. Where a length makes no sense, nothing behind it can be read.
     """
     found: list[Scalar] = []
     position = 0
     while position + 12 <= len(data):
         (length,) = struct.unpack_from("<Q", data, position)
         if length > _MAX_RECORD:
-            return found, None
+            return found, position, True
         end = position + 12 + length + 4
         if end > len(data):
             break
         with contextlib.suppress(ValueError, struct.error, IndexError, TypeError):
             found += _event(data[position + 12 : end - 4])
         position = end
-    return found, position
+    return found, position, False
 
 
 def _event(data: bytes) -> list[Scalar]:

@@ -150,13 +150,13 @@ print('{"score": %d}' % (10 * len(sys.argv) + len(files)))
             "exited without a score: it wrote no file a.csv in its folder",
         ),
         ("print('{\"score\": NaN}')", {}, TrialEnd.DIVERGED, "its last score is nan"),
-        ('print(\'{"score": "high"}\')', {}, TrialEnd.DIVERGED, "its last score is 'high', which is no finite score"),
+        ('print(\'{"score": "high"}\')', {}, TrialEnd.DIVERGED, "its last score is 'high', which is no number"),
         ("print('{\"score\": [1, 2]}')", {}, TrialEnd.DIVERGED, "its last score is [1, 2], which is no finite score"),
         (
             "print('acc: ' + 50 * 'x')",
             {"score_from": "regex", "score": "acc: (.*)"},
             TrialEnd.DIVERGED,
-            f"its last score is '{40 * 'x'}...', which is no finite score",
+            f"its last score is '{40 * 'x'}...', which is no number",
         ),
         (
             "print('hello')",

@@ -30,7 +30,7 @@ from protein.types import TrialEnd
         (
             "open(r'{file}', 'a').write('2\\n')",
             {"score_from": "csv", "file": "scores.csv", "score": "acc"},
-            [(1, 1.0), (2, 2.0)],
+            [(5, 1.0), (6, 2.0)],
         ),
     ],
 )
@@ -51,37 +51,29 @@ def test_reports_without_steps_are_counted_on_from_what_a_trial_goes_on_from(
     assert (found, finished.outcome.steps, notes) == (points, points[-1][0], [])
 
 
-def test_a_run_that_goes_on_in_a_file_of_its_own_is_followed_there(backend: CommandBackend, tmp_path: Path) -> None:
-    """As programs do that make a new folder at each start."""
-    folder = tmp_path / "0"
-    (folder / "checkpoint").mkdir(parents=True)
-    (folder / "version_0").mkdir()
-    (folder / "version_0" / "scores.csv").write_text("acc,step\n0.1,1\n0.2,2\n")
-    code = (
-        "import os, time; time.sleep(0.5); "
-        f"os.chdir({str(folder)!r}); os.mkdir('version_1'); "
-        "open('version_1/scores.csv', 'w').write('acc,step\\n0.8,3\\n0.9,4\\n')"
+def test_rows_without_steps_are_counted_on_where_a_program_opens_its_file_anew(
+    backend: CommandBackend, tmp_path: Path
+) -> None:
+    (tmp_path / "0" / "checkpoint").mkdir(parents=True)
+    file = tmp_path / "0" / "scores.csv"
+    file.write_text("acc\n0.3\n0.4\n")  # two of four: it was opened anew before, too
+    one = job(
+        tmp_path,
+        python(f"open({str(file)!r}, 'w').write('acc\\n0.5\\n')"),
+        score_from="csv",
+        file=str(file),
+        score="acc",
     )
-    one = job(tmp_path, python(code), score_from="csv", file="**/scores.csv", score="acc", steps="step")
-    points, finished = run(backend, dataclasses.replace(one, resumes=folder / "checkpoint", steps_behind=2))
-    assert [point for point in points if point[0] > 2] == [(3, 0.8), (4, 0.9)]
-    assert (finished.outcome.end, finished.outcome.score) == (TrialEnd.COMPLETE, 0.9)
+    one = dataclasses.replace(one, resumes=tmp_path / "0" / "checkpoint", steps_behind=4)
+    points, finished = run(backend, one)
+    assert (points, finished.outcome.score) == ([(3, 0.3), (4, 0.4), (5, 0.5)], 0.5)
 
 
-def test_a_run_that_writes_on_in_its_earlier_file_is_followed_there(backend: CommandBackend, tmp_path: Path) -> None:
-    folder = tmp_path / "0"
-    (folder / "checkpoint").mkdir(parents=True)
-    (folder / "progress.csv").write_text("acc,step\n0.1,1\n")
-    code = (
-        "import os, time; "
-        f"os.chdir({str(folder)!r}); open('progress.csv', 'a').write('0.2,2\\n'); "
-        "open('summary.csv', 'w').write('name\\nmine\\n'); time.sleep(0.7); "
-        "open('progress.csv', 'a').write('0.9,3\\n'); time.sleep(0.7)"
-    )
-    one = job(tmp_path, python(code), score_from="csv", file="*.csv", score="acc", steps="step")
-    points, finished = run(backend, dataclasses.replace(one, resumes=folder / "checkpoint", steps_behind=1))
-    assert points[-2:] == [(2, 0.2), (3, 0.9)]
-    assert (finished.outcome.end, finished.outcome.score) == (TrialEnd.COMPLETE, 0.9)
+def test_the_log_of_an_interrupted_run_shows_what_commas_are(backend: CommandBackend, tmp_path: Path) -> None:
+    (tmp_path / "0" / "checkpoint").mkdir(parents=True)
+    (tmp_path / "0" / "trial.log").write_text("loss: 0,912\n")
+    one = job(tmp_path, python("print('loss: 1,234')"), score_from="regex", score=r"loss: (\S+)")
+    assert outcome(backend, dataclasses.replace(one, resumes=tmp_path / "0" / "checkpoint")).score == 1.234
 
 
 def test_a_trial_that_goes_on_from_its_very_end_has_the_score_that_it_had(

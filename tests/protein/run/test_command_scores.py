@@ -1,22 +1,18 @@
 """How a command's scores are read: from its output, its log, and files that it writes."""
 
-import dataclasses
 import select
-import shlex
-import struct
 import time
 import types
 from pathlib import Path
-from typing import Any
 
+import event_files
 import pytest
 from command_jobs import PYTHON, command_backend, command_notes, job, outcome, python, run, wait  # noqa: F401 (fixtures)
 from patience import PATIENCE_SECONDS
 
-from protein.ports import Finished, Job, TrialProgress
+from protein.ports import Finished, TrialProgress
 from protein.run import command, process
 from protein.run.command import CommandBackend
-from protein.run.reports import number_of
 from protein.types import Direction, TrialEnd
 
 
@@ -44,35 +40,42 @@ def test_scores_are_read_from_a_log(
 
 
 @pytest.mark.parametrize(
-    ("text", "number"),
+    ("text", "end", "reason"),
     [
-        ("1,234", 1234.0),
-        ("-12,345.5", -12345.5),
-        ("+1,234,567%", 1234567.0),
-        ("1,234e-3,", 1.234),
-        ("0,512", None),
-        ("-0,512", None),
-        ("00,512", None),
-        ("1234,567", None),
-        ("12,34", None),
-        ("1,2345", None),
-        ("1,234,5", None),
-        ("0.123,456", None),
-        ("1,234.567,890", None),
-        (",123", None),
+        ("1,234", TrialEnd.MISTAKE, "'1,234', whose comma may be a decimal one or stand between thousands: say which"),
+        ("nan", TrialEnd.DIVERGED, "nan, which is no finite score within 1e+300"),
+        ("0.5s", TrialEnd.DIVERGED, r"'0.5s', which is no number; --score-regex 'loss: [^-+.\d\s]*([-+]?"),
     ],
 )
-def test_a_comma_separates_groups_of_three_digits_and_nothing_else(text: str, number: float | None) -> None:
-    assert number_of(text) == number
+def test_a_score_that_is_no_number_is_told_with_a_remedy(
+    backend: CommandBackend, notes: list[str], tmp_path: Path, text: str, end: TrialEnd, reason: str
+) -> None:
+    one = job(tmp_path, python(f"print('loss: {text}')"), score_from="regex", score=r"loss: (\S+)")
+    found = outcome(backend, one)
+    assert (found.end, found.score) == (end, None)
+    assert found.reason.startswith(f"its last score is {reason}")
+    assert any("it is left out of the curve" in note for note in notes)
 
 
-def test_a_decimal_comma_is_told_and_not_read_as_another_score(
+def test_what_commas_are_can_be_said(backend: CommandBackend, tmp_path: Path) -> None:
+    of_log = {"score_from": "regex", "score": r"loss: (\S+)", "comma": "decimal"}
+    assert outcome(backend, job(tmp_path, python("print('loss: 1,234')"), **of_log)).score == 1.234
+
+
+def test_a_long_line_is_read_and_what_is_cut_is_said_once(
     backend: CommandBackend, notes: list[str], tmp_path: Path
 ) -> None:
-    text = python("print('loss: 0,512')")
-    _, finished = run(backend, job(tmp_path, text, score_from="regex", score=r"loss: (\S+)"))
-    assert finished.outcome.score is None and "its last score is '0,512'" in finished.outcome.reason
-    assert any("reported the score '0,512'" in note for note in notes)
+    code = """
+import sys
+print('{"note": "' + "x" * (2 << 20) + '", "score": 0.5}')
+for _ in range(2):
+    print("x" * (17 << 20) + '{"score": 9}')
+"""
+    points, finished = run(backend, job(tmp_path, python(code)))
+    assert (points, finished.outcome.score) == ([(1, 0.5)], 0.5)
+    assert [note.split(" (said")[0] for note in notes] == [
+        "trial 0 printed a line of more than 16 MiB: the rest of that line is not read"
+    ]
 
 
 def test_a_csv_file_is_followed_while_it_grows_and_when_its_header_changes(
@@ -107,65 +110,20 @@ out.write_text("# made by hand\\nsteps,loss,reward\\n1,,0.5\\n2,3,0.75\\n3,4,\\n
     assert finished.outcome.score == 1.0
 
 
-def test_the_last_row_of_a_csv_file_needs_no_end_of_line(backend: CommandBackend, tmp_path: Path) -> None:
-    text = python(r"import sys; open(sys.argv[1], 'w').write('steps,reward\n1,0.5\n2,0.75')") + " {directory}/out.csv"
-    points, finished = run(
-        backend, job(tmp_path, text, score_from="csv", score="reward", steps="steps", file="out.csv")
-    )
-    assert (points, finished.outcome.score) == ([(1, 0.5), (2, 0.75)], 0.75)
-
-
-@pytest.mark.parametrize(("mode", "text"), [("w", "reward\n0.75\n"), ("a", "0.75\n")])
-def test_the_rows_of_an_earlier_trial_are_not_read(
-    backend: CommandBackend, tmp_path: Path, mode: str, text: str
-) -> None:
-    shared = tmp_path / "results.csv"
-    shared.write_text("reward\n0.5\n")
-    code = f"import time; time.sleep(0.1); open({str(shared)!r}, {mode!r}).write({text!r})"
-    settings: dict[str, Any] = {"score_from": "csv", "score": "reward", "file": str(shared)}
-    points, finished = run(backend, job(tmp_path, python(code), **settings))
-    assert (points, finished.outcome.score) == ([(1, 0.75)], 0.75)
-    reason = outcome(backend, job(tmp_path, python("pass"), 1, **settings)).reason
-    assert reason.endswith(f"it left {shared} as it was before the trial")
-
-
-def test_the_events_of_an_earlier_run_are_not_read(backend: CommandBackend, tmp_path: Path) -> None:
-    code = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_bytes(bytes.fromhex(sys.argv[2]))"
-    settings: dict[str, Any] = {"score_from": "tensorboard", "score": "r", "file": "."}
-
-    def trial(file: str, value: float) -> Job:
-        scalar = b"\x0a\x01r\x15" + struct.pack("<f", value)
-        summary = b"\x0a" + bytes([len(scalar)]) + scalar
-        event = b"\x10\x07\x2a" + bytes([len(summary)]) + summary  # step 7
-        record = struct.pack("<QI", len(event), 0) + event + bytes(4)
-        return job(tmp_path, f"{python(code)} {{directory}}/events.out.tfevents.{file} {record.hex()}", **settings)
-
-    assert run(backend, trial("1", 0.5))[0] == [(7, 0.5)]
-    points, finished = run(backend, trial("2", 0.75))
-    assert (points, finished.outcome.score) == ([(7, 0.75)], 0.75)
-    goes_on = dataclasses.replace(trial("3", 0.25), resumes=tmp_path / "0" / "checkpoint")
-    assert run(backend, goes_on)[0] == [(7, 0.5), (7, 0.75), (7, 0.25)], "a trial that goes on keeps its events"
-    assert "it wrote no event file" in outcome(backend, job(tmp_path, python("pass"), **settings)).reason
-
-
-def test_event_files_of_tensorboard_are_read(backend: CommandBackend, tmp_path: Path) -> None:
+def test_a_trial_is_ended_once_no_score_can_be_right(backend: CommandBackend, tmp_path: Path) -> None:
     code = """
-import sys
-from torch.utils.tensorboard import SummaryWriter
-writer = SummaryWriter(sys.argv[1] + "/runs/one")
-for step in (10, 20):
-    writer.add_scalar("charts/return", step / 4, step)
-    writer.add_scalar("losses/value", -1.0, step)
-writer.add_scalar("charts/return", 7.0, 30, new_style=True)
-writer.close()
+import pathlib, sys, time
+for name in ("train", "validation"):
+    folder = pathlib.Path(sys.argv[1], name)
+    folder.mkdir()
+    (folder / "events.out.tfevents.1").write_bytes(bytes.fromhex(sys.argv[2]))
+time.sleep(600)
 """
-    text = f"{PYTHON} -W ignore -c {shlex.quote(code)} {{directory}}"
-    one = job(tmp_path, text, score_from="tensorboard", score="charts/return", file=".")
+    data = event_files.record("loss", 7, 0.5, 0.0).hex()
+    one = job(tmp_path, f"{python(code)} {{directory}} {data}", score_from="tensorboard", score="loss", file=".")
     points, finished = run(backend, one)
-    assert points == [(10, 2.5), (20, 5.0), (30, 7.0)]
-    assert finished.outcome.score == 7.0
-    other = outcome(backend, job(tmp_path, text, 1, score_from="tensorboard", score="charts/reward", file="."))
-    assert other.reason.endswith("no event file has the tag 'charts/reward'; tags: charts/return, losses/value")
+    assert (points, finished.outcome.end) == ([], TrialEnd.MISTAKE)
+    assert finished.outcome.reason.startswith("the tag 'loss' is in several folders: train, validation; name one")
 
 
 def test_a_trial_without_a_score_teaches_once_others_have_reported(backend: CommandBackend, tmp_path: Path) -> None:
@@ -177,7 +135,7 @@ def test_steps_that_go_back_and_garbage_lose_nothing_and_are_told_once(
     backend: CommandBackend, tmp_path: Path, notes: list[str]
 ) -> None:
     lines = ['{"steps": 5, "score": 1}', '{"steps": 3, "score": 2}', '{"steps": 4, "score": 2}', '{"score": 1e999}']
-    lines += ['{"steps": 9, "score": 3}', "{" * 50_000, '{"score": [1]}', '{"steps": 10, "score": 4}']
+    lines += ['{"steps": 9, "score": 3}', "{" * 50_000, '{"score": [1, 2]}', '{"steps": 10, "score": 4}']
     points, finished = run(backend, job(tmp_path, python(f"print({chr(10).join(lines)!r})")))
     assert points == [(5, 1.0), (6, None), (9, 3.0), (10, None), (10, 4.0)]
     assert finished.outcome.score == 4.0
