@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from protein.api.definition import create_or_resume, differences
+from protein.run.command import CommandSettings
 from protein.space import Categorical, Float, Parameter, Space
 from protein.storage import open_store
 from protein.trainer.config import RunConfig
@@ -27,6 +28,11 @@ def test_a_sweep_from_before_a_setting_existed_has_its_default() -> None:
     changed = {**new.config, "train": {**new.config["train"], "decay_fraction": 0.5}}
     found = differences(dataclasses.replace(new, config=older), dataclasses.replace(new, config=changed))
     assert found == ["train.decay_fraction = 0.2 (now 0.5)"]
+    command = CommandSettings(text="train {train.gamma}").to_dict()
+    older = {"own": {}, "command": {name: value for name, value in command.items() if name != "comma"}}
+    assert differences(spec(older), spec({"own": {}, "command": command})) == []
+    changed = {"own": {}, "command": {**command, "comma": "decimal"}}
+    assert differences(spec(older), spec(changed)) == ["--score-comma = none (now decimal)"]
 
 
 def test_a_sweep_from_before_a_setting_was_removed_is_the_same_where_that_changed_nothing() -> None:

@@ -151,7 +151,7 @@ print('{"score": %d}' % (10 * len(sys.argv) + len(files)))
         ),
         ("print('{\"score\": NaN}')", {}, TrialEnd.DIVERGED, "its last score is nan"),
         ('print(\'{"score": "high"}\')', {}, TrialEnd.DIVERGED, "its last score is 'high', which is no number"),
-        ("print('{\"score\": [1, 2]}')", {}, TrialEnd.DIVERGED, "its last score is [1, 2], which is no finite score"),
+        ("print('{\"score\": [1, 2]}')", {}, TrialEnd.DIVERGED, "its last score is [1, 2], which is no number"),
         (
             "print('acc: ' + 50 * 'x')",
             {"score_from": "regex", "score": "acc: (.*)"},

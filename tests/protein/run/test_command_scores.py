@@ -58,8 +58,9 @@ def test_a_score_that_is_no_number_is_told_with_a_remedy(
 
 
 def test_what_commas_are_can_be_said(backend: CommandBackend, tmp_path: Path) -> None:
-    of_log = {"score_from": "regex", "score": r"loss: (\S+)", "comma": "decimal"}
-    assert outcome(backend, job(tmp_path, python("print('loss: 1,234')"), **of_log)).score == 1.234
+    text = python("print('loss: 1,234')")
+    one = job(tmp_path, text, score_from="regex", score=r"loss: (\S+)", comma="decimal")
+    assert outcome(backend, one).score == 1.234
 
 
 def test_a_long_line_is_read_and_what_is_cut_is_said_once(
