@@ -20,6 +20,7 @@ from protein.names import NAME_LENGTH, folder_name
 from protein.run import command as commands
 from protein.run.command import CommandSettings, ScoreFrom, Style
 from protein.run.reports import Comma
+from protein.run.template import parse
 from protein.sweep import provenance
 from protein.types import Direction, SweepSpec, TrialRecord
 
@@ -74,6 +75,11 @@ def define(
         raise UsageError("--space needs --command: the program to run, as in --command 'python train.py --lr {lr}'")
     names = (*given.space.names, *given.space.fixed)
     style: Style = commands.style_of(text, names, asked.params or _style_given(text, names, given))
+    if style == "flags" and asked.command is None and asked.params is None:
+        raise UsageError(
+            "the command of the space file passes no parameter to the program, which would be run with the same values"
+            " in every trial; add ${args} to it, or say with --params flags, json or env how they are passed"
+        )
     score_from, score, steps, file = _score(asked)
     command = CommandSettings(
         text=text,
@@ -86,6 +92,7 @@ def define(
         resume=asked.resume_flag or "",
         chdir=asked.chdir or "",
         fixed=given.space.fixed,
+        called=given.called,
     )
     command.check(names)
     program = short_name(text)
@@ -122,10 +129,12 @@ def command_line(spec: SweepSpec, trial: TrialRecord) -> str:
     """
     settings = CommandSettings.from_config(spec.config)
     directory = f"{folder_name(spec.name)}-{trial.number}"
-    words = commands.command_line(settings, trial.params, seed=trial.seed, directory=directory)
+    template = parse(settings.text, "--command")
+    environment = {name: f"${name}" for name in template.variables} | dict(os.environ)
+    words = commands.command_line(settings, trial.params, seed=trial.seed, directory=directory, environment=environment)
     given = [f"{name}={value}" for name, value in commands.variables(settings, trial.params).items()]
     kept = trial.artifact("config")
-    if kept is not None and (settings.params == "json" or "params_file" in commands.parse(settings.text, "").names):
+    if kept is not None and (settings.params == "json" or "params_file" in template.names):
         params_file = str(Path(kept).with_name(commands.PARAMS_FILE))
         given.append(f"PROTEIN_PARAMS_FILE={params_file}")
         words = [word.replace(str(Path(directory) / commands.PARAMS_FILE), params_file) for word in words]
@@ -141,7 +150,7 @@ def short_name(text: str) -> str:
 
     It is never that of one of our environments.
     """
-    words = commands.parse(text, "--command").words
+    words = parse(text, "--command").texts
     scripts = [word for word in words if _SCRIPT.search(word) and not word.startswith("-")]
     modules = [after for word, after in itertools.pairwise(words) if word == "-m"]
     others = [word for word in words if not word.startswith(("-", "+")) and not _ASSIGNMENT.match(word)]
@@ -189,7 +198,7 @@ def _comma(given: str | None) -> Comma:
 
 def _require_program(settings: CommandSettings) -> None:
     """Raises `UsageError` where there is no such program, before anything is stored."""
-    word = commands.parse(settings.text, "--command").words[0]
+    word = parse(settings.text, "--command").texts[0]
     if settings.chdir and "{" not in settings.chdir and not Path(settings.chdir).expanduser().is_dir():
         raise UsageError(f"--chdir {settings.chdir}: there is no such folder; make it, or correct its name")
     if "{" in word or settings.chdir:

@@ -45,6 +45,7 @@ _FLAGS = {  # field of a command's settings -> what a user knows it as
     "comma": "--score-comma",
     "resume": "--resume-flag",
     "chdir": "--chdir",
+    "called": "the program's names",
 }
 _DATA_FILE = "data.json"  # of a folder of tokens; written when it is made
 

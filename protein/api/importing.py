@@ -23,11 +23,11 @@ from protein.api.definition import check_name
 from protein.config import space_file
 from protein.direction import stored_score
 from protein.errors import SpaceError, UsageError
-from protein.imports.runs import Imported, Run, Source, parameter_name
+from protein.imports.runs import Imported, Run, Source
 from protein.names import NAME_LENGTH
 from protein.ports import Store
 from protein.space import Space
-from protein.space.parameters import Categorical, Float, Integer, Parameter, Scale
+from protein.space.parameters import Categorical, Float, Integer, Parameter, Scale, parameter_name
 from protein.spelling import nearest
 from protein.sweep.provenance import collect, config_hash
 from protein.types import (

@@ -14,14 +14,14 @@ from protein.cli.parse import Command
 from protein.errors import TrialFailed, UsageError
 from protein.imports.runs import Source
 from protein.names import folder_name
-from protein.space.parameters import Categorical, Parameter
+from protein.space.parameters import Parameter
 from protein.trackers.tracker import TRACKERS, check_trackers
 from protein.types import Direction
 from protein.units import format_size
-from protein.view import commands, tables
+from protein.view import commands, tables, text
 
 LINE_SECONDS = 2.0  # between two lines of progress
-MAX_SHOWN = 12  # parameters, and choices of one
+MAX_SHOWN = 12  # parameters
 
 
 def run_export(command: Command) -> int:
@@ -165,16 +165,9 @@ def _runs(count: int) -> str:
 
 
 def _space(parameters: tuple[Parameter, ...]) -> str:
-    shown = [_parameter(one) for one in parameters[:MAX_SHOWN]]
+    shown = [text.searched(one) for one in parameters[:MAX_SHOWN]]
     more = len(parameters) - MAX_SHOWN
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
-
-
-def _parameter(one: Parameter) -> str:
-    if isinstance(one, Categorical):
-        choices = " ".join(map(str, one.choices[:MAX_SHOWN])) + (" ..." if len(one.choices) > MAX_SHOWN else "")
-        return f"{one.name} ({choices})"
-    return f"{one.name} {one.low:g} to {one.high:g}" + ("" if one.scale == "linear" else f" ({one.scale})")
 
 
 def run_sync(command: Command) -> int:

@@ -51,6 +51,7 @@ from protein.view.terminal import make_watcher
 PLOT_HEIGHT = 16
 MAX_PLOT_WIDTH = 110
 _MIN_WALL_SECONDS = 10.0  # the engine's share of less says little
+_MAX_FIXED = 12  # values that the first line names
 _MIN_GROWTH = 1.5  # a larger budget is at least this many times what was spent
 # Fields of the flags that need --command.
 _OF_COMMANDS = [name for name in SWEEP_GROUPS["any-program"] if name not in ("command", "accept_changes")]
@@ -110,7 +111,7 @@ def make_plan(command: Command, console: Console) -> Plan:
         direction=spec.direction,
         budget_seconds=budget,
         max_trial_seconds=cap,
-        max_trials=arguments.max_trials,
+        max_trials=settings.max_trials,
         max_memory_bytes=settings.max_trial_memory_bytes,
         min_free_disk_bytes=settings.min_free_disk_bytes,
         early_stopping=settings.early_stopping,
@@ -144,7 +145,7 @@ def define(command: Command, console: Console) -> tuple[SweepSpec, SweepConfig]:
     arguments: SweepArguments = command.arguments
     if _runs_command(arguments):
         settings = _settings(arguments, Layers.defaults())
-        return _define_command_sweep(command, settings, console), settings
+        return _define_command_sweep(command, settings, console)
     env = find_env(arguments.environment, arguments.config, envs_c.names(), flags=command.values)
     layers = load(env, config_file=arguments.config, flags=command.values, for_sweep=True)
     config = layers.run_config()
@@ -170,7 +171,7 @@ def _runs_command(arguments: SweepArguments) -> bool:
     return False
 
 
-def _define_command_sweep(command: Command, settings: SweepConfig, console: Console) -> SweepSpec:
+def _define_command_sweep(command: Command, settings: SweepConfig, console: Console) -> tuple[SweepSpec, SweepConfig]:
     """Returns what defines a sweep over a command, and prints what of the space file is not taken over."""
     arguments: SweepArguments = command.arguments
     if command.values:
@@ -184,13 +185,17 @@ def _define_command_sweep(command: Command, settings: SweepConfig, console: Cons
     spec = command_sweep.define(how, given, settings, name=arguments.name, direction=arguments.direction)
     for line in given.warnings:
         console.print(Text(f"note: {line}"), soft_wrap=True)
-    return spec
+    if given.max_trials is not None and settings.max_trials is None:
+        settings = dataclasses.replace(settings, max_trials=given.max_trials)
+        console.print(f"note: {given.max_trials} trials at most, as the space file says (--max-trials)", soft_wrap=True)
+    return spec, settings
 
 
 def _settings(arguments: SweepArguments, layers: Layers) -> SweepConfig:
     """Returns the config files' sweep settings, overridden by the flags that were given."""
     changes: dict[str, Any] = {
         "workers": arguments.workers,
+        "max_trials": arguments.max_trials,
         "method": arguments.method,
         "seed": arguments.seed,
         "early_stopping": arguments.early_stopping,
@@ -324,8 +329,15 @@ def _announcement(beginning: Beginning) -> str:
     """Returns what begins now, and its limits."""
     name, limits = beginning.sweep.spec.name, _limits(beginning)
     if beginning.created:
-        number = len(Space.from_dict(beginning.sweep.spec.space).names)
+        spec = beginning.sweep.spec
+        space = Space.from_dict(spec.space)
+        number = len(space.names)
         line = f"sweep '{name}': {number} value{' is' if number == 1 else 's are'} searched, {limits}"
+        line += f"; searched: {', '.join(map(text.searched, space.parameters))}"
+        if space.fixed and command_sweep.runs_command(spec.config):
+            shown = [f"{key} {value}" for key, value in space.fixed.items()][:_MAX_FIXED]
+            more = len(space.fixed) - len(shown)
+            line += f"; fixed: {', '.join(shown)}" + (f" and {more} more" if more else "")
         if taken := beginning.sweep.spec.warm_start:
             line += f"; warm start from {described_sources(taken)}"
         return line

@@ -20,8 +20,10 @@ The sections and keys are the fields of a run's dataclass: that of its kind, see
 """
 
 import dataclasses
+import difflib
 import json
 import math
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +40,14 @@ if TYPE_CHECKING:
 
 NUMERIC_KEYS = ("min", "max", "scale")
 RANGE_KEYS = (*NUMERIC_KEYS, "choices")
+_ENDS = (  # what others call min and max
+    *(("low", "high"), ("lo", "hi"), ("lower", "upper"), ("lb", "ub"), ("minimum", "maximum"), ("min", "max")),
+    *(("start", "stop"), ("start", "end"), ("begin", "end"), ("from", "to"), ("mean", "std"), ("mu", "sigma")),
+)
+_DISTRIBUTION = frozenset({"distribution", "dist"})
+_OF_RANGES = frozenset({"log", "step", "q", "options", "values", "default", "range", "bounds", "type", "prior", "init"})
+_SUFFIX = re.compile(r"[_-]?(value|bound|limit|inclusive)$")
+_SLIP = 0.75  # likeness from here on is a slip of the pen
 ARGS = "env.args"  # the one table of values: arguments of the environment, each a value of its own, `env.args.NAME`
 # What a sweep sets anew for each trial. A sweep does not take these from the config.json of one trial.
 OF_ONE_TRIAL = frozenset({"train.seed", "train.threads", "train.max_seconds", "train.schedule_end"})
@@ -157,6 +167,16 @@ def _retired(name: str, value: Any, source: str) -> bool:
         raise ConfigError(f"{source}: {error}") from error
 
 
+def looks_like_range(table: Mapping[str, Any]) -> bool:
+    """Whether a table that is no range was meant as one: `{ low = 1e-4, high = 0.1 }`, `{ mn = 1, mx = 9 }`."""
+    words = {_SUFFIX.sub("", key.lower()) or key for key, value in table.items() if not isinstance(value, Mapping)}
+    if words & _DISTRIBUTION or any(words.issuperset(ends) for ends in _ENDS):
+        return True
+    known = {"value", *RANGE_KEYS}
+    others = words - known - _OF_RANGES - {word for ends in _ENDS for word in ends}
+    return bool(words) and all(difflib.get_close_matches(word, known, 1, _SLIP) for word in others)
+
+
 def is_json(path: Path) -> bool:
     """Whether a config file is JSON, as a trial's `config.json` is, and not TOML."""
     return path.suffix.lower() == ".json"
@@ -257,13 +277,24 @@ def _named(section: str, table: Mapping[str, Any], source: str) -> list[tuple[st
 def _new_argument(name: str, given: Any, source: str) -> Setting:
     """Returns the setting of an argument that no layer below has. A table without a range is a plain value."""
     if not has_range(given):
-        return Setting(value=given, source=source)
+        return _plain_argument(name, given, source)
     if "value" not in given:
         raise ConfigError(
             f"{source}: {name} has a range and no value to begin with; give it a value, too, or,"
             f" if the table is the argument itself, write {name.removeprefix(f'{ARGS}.')} = {{ value = {{ ... }} }}"
         )
     return _override(name, Setting(value=None), given, source)
+
+
+def _plain_argument(name: str, given: Any, source: str) -> Setting:
+    """Returns the setting of an argument that is no range. Raises `ConfigError` for a table that was meant as one."""
+    if isinstance(given, dict) and looks_like_range(given):
+        raise ConfigError(
+            f"{source}: {name} looks like a range, but has {' and '.join(given)}; a range has value, min and max, or"
+            f" choices; if the table is the argument itself, write {name.removeprefix(f'{ARGS}.')} = {{ value ="
+            " { ... } }"
+        )
+    return Setting(value=given, source=source)
 
 
 def _type(name: str, setting: Setting, kind: Kind) -> Any:
@@ -301,8 +332,10 @@ def _fits_scale(value: float, scale: Any) -> bool:
 
 def _override(name: str, below: Setting, given: Any, source: str) -> Setting:
     """Returns one setting of a file laid over the setting below it."""
-    if not isinstance(given, dict) or (is_argument(name) and not has_range(given)):
+    if not isinstance(given, dict):
         return Setting(value=given, source=source)
+    if is_argument(name) and not has_range(given):
+        return _plain_argument(name, given, source)
     for key in given:
         if key not in (known := ("value", *RANGE_KEYS)):
             raise ConfigError(f"{source}: unknown key '{key}' in the table of '{name}'{nearest(key, known)}")

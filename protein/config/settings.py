@@ -20,6 +20,7 @@ class SweepConfig:
     continue_trials: bool = (
         True  # finished trials may go on to more steps, where the schedule of the step size allows it
     )
+    max_trials: int | None = None
     max_trial_seconds: float | None = None
     max_trial_memory_bytes: int | None = None
     min_free_disk_bytes: int | None = None

@@ -16,10 +16,11 @@ configs/.
 """
 
 import dataclasses
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from protein.config.layers import NUMERIC_KEYS, RANGE_KEYS
+from protein.config.layers import NUMERIC_KEYS, RANGE_KEYS, looks_like_range
 from protein.errors import UsageError
 from protein.space import Space
 from protein.space.parameters import Categorical, Float, Integer, Parameter, Scale
@@ -40,6 +41,8 @@ class SpaceFile:
         direction: of the score; None: the file does not say.
         command: how the program is run, in the form of `--command`; None: the file does not say.
         params: how the program gets its parameters (`--params`); None: as usual.
+        called: what the program calls a parameter that has another name here, after the names of its tables.
+        max_trials: how many the file allows; None: it does not say.
         warnings: what the file holds and is not taken over, a line each.
     """
 
@@ -48,6 +51,8 @@ class SpaceFile:
     direction: Direction | None = None
     command: str | None = None
     params: str | None = None
+    called: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    max_trials: int | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -123,6 +128,12 @@ def _collect(
             else:
                 parameters.append(_parameter(name, given, source))
         elif given and all(isinstance(value, dict | bool | int | float | str) for value in given.values()):
+            if looks_like_range(given):
+                first = next(iter(given))
+                raise UsageError(
+                    f"{source}: '{name}' looks like a range, but has {' and '.join(given)}; a range has min and max, or"
+                    f" choices; fixed values are written as {first} = {{ value = {json.dumps(given[first])[:40]} }}"
+                )
             _collect(given, f"{name}.", source, parameters, fixed)
         else:
             raise UsageError(f"{source}: '{name}' has no range; give min and max, or choices")

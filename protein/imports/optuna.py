@@ -23,12 +23,11 @@ from protein.imports.runs import (
     existing,
     known_cost,
     numbers,
-    parameter_name,
     parameters,
     result,
     tables_of,
 )
-from protein.space.parameters import Categorical, Float, Integer, Parameter, Scale
+from protein.space.parameters import Categorical, Float, Integer, Parameter, Scale, parameter_name
 from protein.types import Direction, Measurement, TrialEnd, is_score
 from protein.urls import without_password
 

@@ -4,14 +4,13 @@ import contextlib
 import dataclasses
 import json
 import math
-import re
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from protein.errors import UsageError
-from protein.space.parameters import Parameter
+from protein.space.parameters import Parameter, free_name, parameter_name
 from protein.spelling import nearest
 from protein.types import MAX_COST_SECONDS, Direction, Measurement, ParamValue, TrialEnd, is_score
 
@@ -124,7 +123,7 @@ def parameters(values: Mapping[str, Any]) -> dict[str, ParamValue]:
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 2**53:  # no range holds it exactly
             value = float(value)
         plain = value if isinstance(value, bool | int | float | str) else json.dumps(value, default=str)
-        found[_free(parameter_name(name), found)] = plain.replace("\0", "") if isinstance(plain, str) else plain
+        found[free_name(parameter_name(name), found)] = plain.replace("\0", "") if isinstance(plain, str) else plain
     return found
 
 
@@ -137,12 +136,6 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             found[f"{prefix}{name}"] = value
     return found
-
-
-def parameter_name(name: str) -> str:
-    """Returns the name that a space can have: "opt/lr-rate 1" becomes "opt.lr_rate_1"."""
-    parts = ["".join(c if f"_{c}".isidentifier() else "_" for c in part) for part in re.split(r"[./]", name)]
-    return ".".join(part if part.isidentifier() else f"_{part}" for part in parts)
 
 
 def text_value(text: str) -> ParamValue | None:
@@ -238,11 +231,3 @@ def _finite(value: float) -> bool:
         return math.isfinite(value)
     except OverflowError:  # an integer beyond every float
         return False
-
-
-def _free(name: str, taken: Mapping[str, object]) -> str:
-    """Returns a name that is not taken: two of the tool's names may become the same here."""
-    free, count = name, 2
-    while free in taken:
-        free, count = f"{name}_{count}", count + 1
-    return free

@@ -10,26 +10,17 @@ How a command ends:
 
 The cost is the wall clock of the process, its start included, because that is what is paid; or what it reports. A
 command that was killed has also spent the time since its last report.
-
-A command line has placeholders:
-
-    python train.py --lr {lr} --steps {steps} --out {directory}/model.pt
-
-The text is split into words as a shell does it, and no shell runs. Then each placeholder is filled inside its word, so
-a value is never split, whatever it holds. `{{` and `}}` stand for braces.
 """
 
 import contextlib
 import dataclasses
-import decimal
 import json
 import os
 import re
-import shlex
 import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -44,6 +35,7 @@ from protein.run.process import FREE, ProcessBackend, Record, shared_server, sho
 from protein.run.reports import Comma, Commas, PatternReader, Said
 from protein.run.score_files import EventReader, FileReader, TableReader
 from protein.run.speed import Event, in_reference, limits_here
+from protein.run.template import Called, Template, as_tables, check_names, flag_of, missing, parse, text_of
 from protein.spelling import nearest
 from protein.trainer.events import killed_by
 from protein.types import (
@@ -78,7 +70,6 @@ OF_TRIAL = ("seed", "directory", "params_file")
 _BREAK = re.compile(rb"[\r\n]+")  # progress bars go back to the start of their line
 _OURS = re.compile(r"PROTEIN_|CUDA_VISIBLE_DEVICES$")  # environment variables that we set
 _OF_START = re.compile(r"(PATH|HOME)$|LD_|PYTHON")  # the program may not even start with another value
-_PART = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +90,7 @@ class CommandSettings:
         resume: what is appended to the command line of a trial that goes on from `{checkpoint}`.
         chdir: the folder in which the command runs, which may hold `{directory}`; "": that of the sweep.
         fixed: values that the command gets beside the searched ones.
+        called: what the command calls a parameter, where that is another name.
     """
 
     text: str
@@ -111,10 +103,13 @@ class CommandSettings:
     resume: str = ""
     chdir: str = ""
     fixed: Mapping[str, ParamValue] = dataclasses.field(default_factory=dict)
+    called: Called = dataclasses.field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the settings as JSON-able data."""
-        return {**dataclasses.asdict(self), "fixed": dict(self.fixed)}
+        called = {name: list(parts) for name, parts in self.called.items()}
+        plain = {**dataclasses.asdict(self), "fixed": dict(self.fixed), "called": called}
+        return plain if called else {key: value for key, value in plain.items() if key != "called"}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "CommandSettings":
@@ -154,31 +149,49 @@ class CommandSettings:
 
 
 def style_of(text: str, names: tuple[str, ...], given: str | None) -> Style:
-    """Returns how a command gets its parameters: as asked for, else by placeholders where it has any, else as flags."""
+    """Returns how a command gets its parameters: as asked for, else by its placeholders, else as flags."""
     if given is not None:
         for style in STYLES[1:]:
             if style == given:
                 return style
         raise UsageError(f"--params '{given}' is unknown{nearest(given, STYLES[1:])}")
-    used = parse(text, "--command").names
-    own = [name for name in used if name not in OF_TRIAL or name in names]
-    return "placeholders" if own else "flags"
+    parsed = parse(text, "--command")
+    own = [name for name in parsed.names if name not in OF_TRIAL or name in names]
+    if own or parsed.passes_all:
+        return "placeholders"
+    return "json" if "params_file" in parsed.names else "flags"
 
 
 def command_line(
-    settings: CommandSettings, params: Params, *, seed: int, directory: str, resumes: Path | None = None
+    settings: CommandSettings,
+    params: Params,
+    *,
+    seed: int,
+    directory: str,
+    resumes: Path | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Returns the command line of one trial. It goes on from `resumes`, if that is given."""
-    values = {**settings.fixed, **params}
-    texts = _texts(settings, params, seed=seed, directory=directory)
+    """Returns the command line of one trial. It goes on from `resumes`, if that is given.
+
+    The environment is for `{env:NAME}`; None: that of this process.
+
+    Raises:
+        UsageError: a variable of the environment is not set.
+    """
+    parameters = {**settings.fixed, **params}
+    of_trial = {"seed": str(seed), "directory": directory, "params_file": str(Path(directory) / PARAMS_FILE)}
     parsed = parse(settings.text, "--command")
-    found = parsed.filled(texts)
+
+    def filled(template: Template, values: Params) -> list[str]:
+        return template.filled(values, parameters=parameters, called=settings.called, environment=environment)
+
+    found = filled(parsed, of_trial | parameters)
     if settings.params in ("flags", "dashes"):
-        for name in missing(parsed, list(values)):
-            flag = name.replace("_", "-") if settings.params == "dashes" else name
-            found += [f"--{flag}", texts[name]]
+        for name in missing(parsed, list(parameters)):
+            flag = flag_of(name, settings.called)
+            found += [f"--{flag.replace('_', '-') if settings.params == 'dashes' else flag}", text_of(parameters[name])]
     if resumes is not None and settings.resume:
-        found += parse(settings.resume, "--resume-flag").filled({"checkpoint": str(resumes), **texts})
+        found += filled(parse(settings.resume, "--resume-flag"), {"checkpoint": str(resumes), **of_trial, **parameters})
     return found
 
 
@@ -196,74 +209,6 @@ def working_directory(settings: CommandSettings, directory: str) -> str | None:
     if not settings.chdir:
         return None
     return os.path.expanduser(parse(settings.chdir, "--chdir").filled({"directory": directory})[0])  # noqa: PTH111
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Template:
-    """The words of a command line, and the names in its placeholders, each once, in order."""
-
-    words: tuple[str, ...]
-    names: tuple[str, ...]
-
-    def filled(self, values: Mapping[str, str]) -> list[str]:
-        """Returns the words with the values of all placeholders put in."""
-
-        def part(match: re.Match[str]) -> str:
-            name = match.group(1)
-            return match.group(0)[0] if name is None else values[name]
-
-        return [_PART.sub(part, word) for word in self.words]
-
-
-def parse(text: str, what: str) -> Template:
-    """Returns the template that a text describes. Messages call it `what`, as in `--command`.
-
-    Raises:
-        UsageError: it has no words, a quotation mark or brace that is not closed, or an empty placeholder.
-    """
-    try:
-        words = shlex.split(text)
-    except ValueError as error:
-        raise UsageError(f"{what} {text!r:.200} cannot be split into words: {error}; close every quotation") from error
-    if not words:
-        raise UsageError(f"{what} is empty; give a command, as in {what} 'python train.py --lr {{lr}}'")
-    names: list[str] = []
-    for word in words:
-        for match in _PART.finditer(word):
-            name, found = match.group(1), match.group(0)
-            if found in "{}":
-                raise UsageError(f"{what}: a single {found} in {word!r:.100}; write {2 * found} for a brace")
-            if name is not None and not name:
-                raise UsageError(f"{what}: an empty placeholder in {word!r:.100}; name a parameter, or write {{{{}}}}")
-            if name is not None:
-                names.append(name)
-    return Template(tuple(words), tuple(dict.fromkeys(names)))
-
-
-def check_names(template: Template, parameters: Sequence[str], what: str, *, also: Sequence[str] = ()) -> None:
-    """Raises `UsageError` where a placeholder names neither a parameter nor one of `also`."""
-    known = [*parameters, *also]
-    for name in template.names:
-        if name not in known:
-            braces = "" if name.isidentifier() else "; write {{ and }} for braces of the program"
-            raise UsageError(
-                f"{what} has the placeholder {{{name}}}, but no parameter is called so{nearest(name, known)}{braces}"
-            )
-
-
-def missing(template: Template, parameters: Sequence[str]) -> list[str]:
-    """Returns the parameters that no placeholder names."""
-    return [name for name in parameters if name not in template.names]
-
-
-def text_of(value: ParamValue) -> str:
-    """Returns a value as a program reads it on its command line: True, 3, 0.001, adam."""
-    if isinstance(value, str):
-        return str(value)  # that of NumPy is a class of its own
-    text = repr(value)
-    if isinstance(value, float) and text.startswith("-") and "e" in text:  # argparse takes -1e-05 for a flag
-        return format(decimal.Decimal(text), "f")
-    return text
 
 
 class CommandBackend(ProcessBackend):
@@ -307,8 +252,12 @@ class CommandBackend(ProcessBackend):
         prepare_folder(directory)
         resumes = _prepare_checkpoints(job, directory / CHECKPOINTS)
         params, seed = job.trial.params, job.config["seed"]
-        words = command_line(settings, params, seed=seed, directory=str(directory), resumes=resumes)
-        write_file(directory / PARAMS_FILE, json.dumps({**settings.fixed, **params}, indent=1))
+        try:
+            words = command_line(settings, params, seed=seed, directory=str(directory), resumes=resumes)
+        except UsageError as error:  # here, on the trial's machine, a variable of the environment is not set
+            raise OSError(str(error)) from error
+        of_program = as_tables({**settings.fixed, **params}, settings.called)
+        write_file(directory / PARAMS_FILE, json.dumps(of_program, indent=1))
         write_file(directory / CONFIG_FILE, json.dumps({**job.config, "words": words}, indent=1))
         log = directory / LOG_FILE
         if job.resumes is None or log.is_symlink() or not log.is_file():
@@ -657,12 +606,6 @@ def _check_variables(names: list[str]) -> None:
                 f"parameter '{name}' cannot be an environment variable of the program: {why}; rename it, or use"
                 " --params json"
             )
-
-
-def _texts(settings: CommandSettings, params: Params, *, seed: int, directory: str) -> dict[str, str]:
-    of_trial = {"seed": str(seed), "directory": directory, "params_file": str(Path(directory) / PARAMS_FILE)}
-    values = {**settings.fixed, **params}
-    return of_trial | {name: text_of(value) for name, value in values.items()}
 
 
 def _check_pattern(pattern: str, what: str) -> None:

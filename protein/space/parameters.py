@@ -14,8 +14,9 @@ exponent each). Categoricals: one equal bin per choice; their numeric value is t
 import contextlib
 import dataclasses
 import math
+import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -246,6 +247,20 @@ class Categorical:
 
 
 Parameter = Float | Integer | Categorical
+
+
+def parameter_name(name: str) -> str:
+    """Returns the name that a space can have: "opt/lr-rate 1" becomes "opt.lr_rate_1"."""
+    parts = ["".join(c if f"_{c}".isidentifier() else "_" for c in part) for part in re.split(r"[./]", name)]
+    return ".".join(part if part.isidentifier() else f"_{part}" for part in parts)
+
+
+def free_name(name: str, taken: Container[str]) -> str:
+    """Returns a name that is not taken: two names of another tool may become the same here."""
+    free, count = name, 2
+    while free in taken:
+        free, count = f"{name}_{count}", count + 1
+    return free
 
 
 def _check_name(name: Any) -> None:

@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from protein.engine.forecasts import MAX_Z, Quantity, z_score
+from protein.space.parameters import Categorical, Integer, Parameter
 from protein.types import Estimate, Measurement, ParamValue, TrialEnd, TrialRecord, TrialState
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ SPARKS = "▁▂▃▄▅▆▇█"
 MISSING = "-"
 _LONG_SECONDS = 86_400e4  # days from here on would be long numbers
 MAX_CELL = 400  # characters of a text in a line or in a table
+MAX_CHOICES = 12  # of a parameter in a line
 MAX_TEXT = 4000  # characters of a text that is shown by itself
 
 # C0 without tab and line feed, DEL, C1, marks and overrides of the direction of writing, other line separators.
@@ -37,6 +39,19 @@ def cleaned(text: str, most: int | None = None) -> str:
         text = text[: 2 * most]
     found = STEERING.sub("", text)
     return found if most is None or len(found) <= most else found[: most - 1] + "…"
+
+
+def searched(parameter: Parameter) -> str:
+    """Returns what is searched of a parameter: `lr 0.0001 to 0.1 (log)`, `depth 1 to 8 (whole)`, `opt (adam sgd)`."""
+    if isinstance(parameter, Categorical):
+        plain = [str(choice) for choice in parameter.choices]
+        told_apart = [repr(c) if plain.count(str(c)) > 1 else str(c) for c in parameter.choices[:MAX_CHOICES]]
+        return f"{parameter.name} ({' '.join(told_apart)}{' ...' if len(plain) > MAX_CHOICES else ''})"
+    kinds: list[str] = [] if parameter.scale == "linear" else [parameter.scale]
+    if isinstance(parameter, Integer) and parameter.scale != "pow2":
+        kinds.append("whole")
+    low, high = (f"{end:d}" if isinstance(end, int) else f"{end:g}" for end in (parameter.low, parameter.high))
+    return f"{parameter.name} {low} to {high}" + (f" ({', '.join(kinds)})" if kinds else "")
 
 
 def seconds(value: float | None) -> str:

@@ -106,7 +106,7 @@ def test_a_refused_command_changes_nothing(capsys: pytest.CaptureFixture[str]) -
 def test_a_program_is_swept_and_every_view_reads_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert sweep() == 0
     out = capsys.readouterr().out
-    assert "sweep 'train': 2 values are searched" in out
+    assert re.search(r"^sweep 'train': 2 values are searched, .*; searched: lr 1e-05 to 0.1 .log., steps ", out, re.M)
     assert "trial 0: score 0.667" in out, (
         "the config of the file is the first, and scores are as the program knows them"
     )
@@ -291,15 +291,21 @@ def test_a_script_without_its_interpreter_is_explained(capsys: pytest.CaptureFix
 
 def test_a_sweep_file_of_wandb_says_everything(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "sweep.yaml").write_text(
-        "program: train.py\ncommand: ['${interpreter}', '-S', '${program}', '${args}']\nmethod: bayes\n"
+        "program: train.py\ncommand: ['${interpreter}', '-S', '${program}', '${args}']\nmethod: bayes\nrun_cap: 2\n"
         "metric: {name: loss, goal: minimize}\n"
         "parameters:\n  lr: {min: 0.001, max: 0.1}\n  steps: {values: [8, 16, 32]}\n"
     )
-    words = ["--space", "sweep.yaml", "--score-regex", r"loss: (\S+)", "--max-trials", "2", "--calibrate", "False"]
+    words = ["--space", "sweep.yaml", "--score-regex", r"loss: (\S+)", "--calibrate", "False"]
     assert main(["sweep", *words]) == 0
     out = capsys.readouterr().out
     assert "note: --space sweep.yaml: 'method: bayes' is not taken over" in out
+    assert "note: 2 trials at most, as the space file says (--max-trials)" in out
+    first = next(line for line in out.splitlines() if line.startswith("sweep "))
+    assert first.endswith("; searched: lr 0.001 to 0.1, steps 8 to 32 (pow2)")
     assert "python -S train.py --lr=0." in out
+    (folder / "sweep.yaml").write_text("command: [python, train.py]\nparameters: {lr: {min: 0.1, max: 1.0}}")
+    assert main(["sweep", *words]) == 2
+    assert "the command of the space file passes no parameter to the program" in capsys.readouterr().err
 
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "any_program"

@@ -212,7 +212,7 @@ def test_train_from_a_sweep_repeats_its_best_trial(folder: Path) -> None:
         assert process.wait(timeout=PATIENCE_SECONDS) == 130, process.stderr.read()
     assert seen[0] == (
         "sweep 'pong': 1 value is searched, budget 20.0s, the cap on one trial is 5.00s (a quarter of the budget;"
-        " --max-trial-cost changes it)\n"
+        " --max-trial-cost changes it); searched: train.gamma 0.9 to 0.999 (logit)\n"
     )
     assert re.match(r"\d\d:\d\d:\d\d trial 0 started: initial config\n", seen[1])
     assert rest.endswith(f"interrupted; resume with\n  protein {sweep}\n")
@@ -291,7 +291,7 @@ def test_a_runs_config_file_can_be_given_back(folder: Path, capsys: pytest.Captu
             assert differing <= {"train.threads", "train.max_seconds", "train.checkpoint_seconds"}
             assert ran.keys() == written.keys()
         again = run(f"sweep --config {file} --name again-{number} {ranges}")
-        assert re.match(rf"sweep 'again-{number}': 1\d values are searched, no budget set\n", again)
+        assert re.match(rf"sweep 'again-{number}': 1\d values are searched, no budget set; searched: ", again)
         first = json.loads(run(f"show again-{number} --trial 0 --json"))
         wanted = flatten(trial) if number == 0 else load("pong", config_file=folder / "best.toml").values()
         for name, value in first["params"].items():

@@ -1,71 +1,19 @@
-"""Spaces in files: our own form, sweeps of W&B, and PufferLib's ranges."""
+"""Spaces in files: what all forms have in common, and our own form."""
 
-import math
+import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from protein.config import space_toml
+from protein.config.layers import Layers
 from protein.config.space_file import read
 from protein.config.space_toml import SpaceFile
-from protein.errors import UsageError
+from protein.errors import ConfigError, UsageError
 from protein.space.parameters import Categorical, Float, Integer
 from protein.types import Direction
 
-WANDB = """
-program: train.py
-method: bayes
-metric: {name: val/acc, goal: maximize}
-early_terminate: {type: hyperband}
-command: ["${env}", "${interpreter}", "-u", "${program}", "--fast", "${args}", "{x}"]
-parameters:
-  lr: {distribution: log_uniform_values, min: 1e-4, max: 1e-1}
-  depth: {min: 1, max: 8}
-  drop: {min: 0.0, max: 0.5}
-  width: {values: [32, 64, 128]}
-  layers: {values: [2, 3, 4]}
-  odd: {values: [1, 5, 7]}
-  opt: {values: [adam, sgd], probabilities: [0.2, 0.8]}
-  one: {values: [3]}
-  batch-size: {value: 64}
-  decay: {distribution: log_uniform, min: -9.210340371976182, max: 0}
-  units: {distribution: q_log_uniform_values, min: 8, max: 512, q: 1}
-  coarse: {distribution: q_uniform, min: 0, max: 1, q: 0.25}
-  batch: {distribution: q_log_uniform_values, min: 32, max: 256, q: 8}
-  noise: {distribution: normal, mu: 1, sigma: 0.1}
-  inner:
-    parameters:
-      gamma: {min: 0.9, max: 0.99}
-"""
-PUFFER = """
-[base]
-env_name = puffer_breakout
-[train]
-learning_rate = 0.015
-[sweep]
-method = Protein
-metric = score
-goal = minimize
-[sweep.train.total_timesteps]
-distribution = log_normal
-min = 3e7
-max = 1e10
-mean = 2e8
-scale = time
-[sweep.train.minibatch_size]
-distribution = uniform_pow2
-min = 8192
-max = 65536
-[sweep.train.gamma]
-distribution = logit_normal
-min = 0.8
-max = 0.9999
-mean = 0.98
-scale = auto
-[sweep.vec.num_envs]
-distribution = int_uniform
-min = 1
-max = 16
-"""
 OWN = """
 cost_parameter = "train.steps"
 constraints = ["batch <= train.steps"]
@@ -132,68 +80,6 @@ def test_a_file_of_ranges_alone_needs_no_table_of_the_space(tmp_path: Path) -> N
     assert (given.space.fixed, given.space.cost_parameter) == ({"train.seed": 3}, "train.steps")
 
 
-def test_a_sweep_of_wandb(tmp_path: Path) -> None:
-    given = read(file(tmp_path, "sweep.yaml", WANDB))
-    assert parameters(given) == {
-        "lr": Float("lr", 1e-4, 1e-1, "log"),
-        "depth": Integer("depth", 1, 8),
-        "drop": Float("drop", 0.0, 0.5),
-        "width": Integer("width", 32, 128, "pow2"),
-        "layers": Integer("layers", 2, 4),
-        "odd": Categorical("odd", (1, 5, 7)),
-        "opt": Categorical("opt", ("adam", "sgd")),
-        "decay": Float("decay", math.exp(-9.210340371976182), 1.0, "log"),
-        "units": Integer("units", 8, 512, "log"),
-        "coarse": Float("coarse", 0.0, 1.0),
-        "batch": Integer("batch", 32, 256, "log"),
-        "noise": Float("noise", 1 - 3 * 0.1, 1 + 3 * 0.1),
-        "inner.gamma": Float("inner.gamma", 0.9, 0.99),
-    }
-    assert given.space.fixed == {"one": 3, "batch_size": 64}
-    assert (given.direction, given.start, given.params) == (Direction.MAXIMIZE, None, "dashes")
-    assert given.command is not None
-    assert given.command.startswith("python -u train.py --fast '--lr={lr}' '--depth={depth}'")
-    assert given.command.endswith("'--batch-size={batch_size}' '{{x}}'")
-    said = [warning.partition(".yaml: ")[2] for warning in given.warnings]
-    assert [line.split(" is not taken over")[0] for line in said[:2]] == [
-        "'method: bayes'",
-        "'early_terminate: {'type': 'hyperband'}'",
-    ]
-    assert [line.split(":")[0] for line in said[2:6]] == ["opt", "coarse", "batch", "noise"]
-    assert said[6].startswith("the metric 'val/acc' is not read from W&B")
-
-
-def test_a_metric_of_wandb_without_a_goal_is_minimised(tmp_path: Path) -> None:
-    """As W&B does it."""
-    text = "metric: {name: val_loss}\nparameters:\n  lr: {min: 0.001, max: 0.1}\n"
-    given = read(file(tmp_path, "sweep.yaml", text))
-    assert given.direction is Direction.MINIMIZE
-    assert "no goal, which means minimize in W&B; --direction, where given, overrides it" in given.warnings[-1]
-    assert read(file(tmp_path, "none.yaml", text.partition("\n")[2])).direction is None
-
-
-def test_the_ranges_of_pufferlib(tmp_path: Path) -> None:
-    given = read(file(tmp_path, "breakout.ini", PUFFER))
-    assert parameters(given) == {
-        "train.total_timesteps": Float("train.total_timesteps", 3e7, 1e10, "log", 2e8),
-        "train.minibatch_size": Integer("train.minibatch_size", 8192, 65536, "pow2"),
-        "train.gamma": Float("train.gamma", 0.8, 0.9999, "logit", 0.98),
-        "vec.num_envs": Integer("vec.num_envs", 1, 16),
-    }
-    assert (given.space.cost_parameter, given.direction, given.params) == (
-        "train.total_timesteps",
-        Direction.MINIMIZE,
-        "dashes",
-    )
-    assert given.start is not None and given.start["train.total_timesteps"] == 2e8
-    said = [warning.partition(".ini: ")[2] for warning in given.warnings]
-    assert said == [
-        "'method = Protein' of [sweep] is not taken over",
-        "the metric 'score' has to be named with --score-regex or another --score-",
-        "'scale' of the ranges is not taken over: the engine learns it",
-    ]
-
-
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
@@ -222,26 +108,11 @@ def test_the_ranges_of_pufferlib(tmp_path: Path) -> None:
         ("a.yaml", "[" * 400, "not valid YAML"),
         ("a.toml", "[space]\nlr = { value = [1, 2] }", "the value [1, 2] of lr is no number, text or boolean"),
         ("a.toml", "cost_parameter = ['lr']\n[space]\nlr = { min = 1, max = 2 }", "cost_parameter must be the name"),
-        ("a.yaml", "parameters: {lr: {values: 5}}", "values of 'lr' must be a list, got 5"),
-        ("a.yaml", "parameters: {opt: {values: adam}}", "values of 'opt' must be a list, got 'adam'"),
-        ("a.yaml", "parameters: {a-b: {values: [1, 2]}, a_b: {values: [3, 4]}}", "'a-b' and 'a_b' would be one"),
         (
-            "a.yaml",
-            "parameters: {n: {distribution: log_uniform, min: 1, max: 1000}}",
-            "n: the bounds of log_uniform are exponents of e, and those from 1 to 1000 are too large; for bounds that"
-            " are values write log_uniform_values",
+            "a.toml",
+            "[space]\nlr = { low = 1e-4, high = 0.1 }\nd = { min = 1, max = 2 }",
+            "'lr' looks like a range, but has",
         ),
-        ("a.yaml", "command: python a.py\nparameters: {n: {values: [1, 2]}}", "command must be a list of words"),
-        ("a.ini", "[sweep.n]\ndistribution = int_uniform\nmin = 1\nmax = 9\nmean = nan", "mean = nan is not finite"),
-        ("a.yaml", "parameters: {lr: {mn: 1}}", "unknown key 'mn' of parameter 'lr'; did you mean 'min'?"),
-        ("a.yaml", "paramters: {}", "unknown key 'paramters'; did you mean 'parameters'?"),
-        ("a.yaml", "parameters: {lr: {min: 1, max: 2, distribution: unifrm}}", "did you mean 'uniform'?"),
-        ("a.yaml", "- 1", "holds no W&B sweep, but a list"),
-        ("a.yaml", "a: [", "not valid YAML"),
-        ("a.ini", "[sweep.train.lr]\nmin = 1\nmx = 2", "unknown key 'mx' in [sweep.train.lr]; did you mean 'max'?"),
-        ("a.ini", "[sweep.train.lr]\nmin = 1", "[sweep.train.lr] has no max"),
-        ("a.ini", "[train]\nlr = 1", "has no range"),
-        ("a.ini", "lr = 1", "not valid INI"),
         ("a.json", "{}", "'.json' is no known kind"),
     ],
 )
@@ -252,9 +123,49 @@ def test_a_file_that_cannot_be_used_is_refused_in_one_line(tmp_path: Path, name:
     assert str(refused.value).startswith("--space ") and "\n" not in str(refused.value)
 
 
-def test_a_command_without_its_program_is_none(tmp_path: Path) -> None:
-    text = "command: ['${program}', '${args}']\nparameters: {n: {values: [1, 2]}}"
-    assert read(file(tmp_path, "a.yaml", text)).command is None, "python None was run"
+LIKE_RANGES = [
+    {"low": 1, "high": 2},
+    {"lower_bound": 1, "upper_bound": 2},
+    {"min_value": 1, "max_value": 2, "note": "a"},
+    {"Minimum": 1, "Maximum": 2},
+    {"start": 1, "stop": 9, "step": 2},
+    {"from": 1, "to": 2},
+    {"mn": 1, "mx": 2},
+    {"low": 1},
+    {"distribution": "uniform", "a": 1},
+    {"mu": 0.1, "sigma": 0.3},
+    {"values": "a"},
+]
+SECTIONS = [{"max_steps": 3}, {"name": "a", "seed": 3}, {"type": "adam", "size": 3}, {"clip_low": 1, "clip_high": 2}]
+
+
+@pytest.mark.parametrize("table", LIKE_RANGES, ids=str)
+def test_a_table_that_looks_like_a_range_is_not_read_as_fixed_values(tmp_path: Path, table: dict[str, object]) -> None:
+    """It would be passed as `--lr.low`, and the value would never be searched."""
+    text = f"[space.lr]\n{toml(table)}\n[space.d]\nmin = 1\nmax = 2\n"
+    with pytest.raises(
+        UsageError, match=r"^f: 'lr' looks like a range, but has .*; fixed values are written as \w+ = "
+    ):
+        space_toml.read(text, "f")
+    wrapped = {key: {"value": value} for key, value in table.items()}
+    kept = space_toml.read(f"[space.d]\nmin = 1\nmax = 2\n[space.lr]\n{toml(wrapped)}", "f").space.fixed
+    assert kept == {f"lr.{key}": value for key, value in table.items()}, "the remedy works"
+    path = file(tmp_path, "args.toml", f"[env.args]\nspan = {{ {toml(table, ', ')} }}\n")
+    with pytest.raises(ConfigError, match="span looks like a range, but has"):
+        Layers.defaults().with_file(path)
+
+
+@pytest.mark.parametrize("table", SECTIONS, ids=str)
+def test_a_section_of_fixed_values_stays_one(table: dict[str, object]) -> None:
+    given = space_toml.read(f"[space.d]\nmin = 1\nmax = 2\n[space.env]\n{toml(table)}\n", "f")
+    assert given.space.fixed == {f"env.{key}": value for key, value in table.items()}
+
+
+def toml(table: Mapping[str, object], between: str = "\n") -> str:
+    def text(value: object) -> str:
+        return f"{{ {toml(value, ', ')} }}" if isinstance(value, dict) else json.dumps(value)
+
+    return between.join(f"{key} = {text(value)}" for key, value in table.items())
 
 
 def test_a_direction_is_corrected_once(tmp_path: Path) -> None:

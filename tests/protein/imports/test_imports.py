@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 from protein import Float, Space, Sweep
 from protein.api import importing
 from protein.api.importing import infer
-from protein.imports.runs import Imported, Source, parameter_name, parameters, text_value
+from protein.imports.runs import Imported, Source, parameters, text_value
 from protein.imports.runs import Run as ImportedRun
 from protein.ports import Store
-from protein.space.parameters import Categorical, Integer
+from protein.space.parameters import Categorical, Integer, parameter_name
 from protein.storage import open_store
 from protein.types import Direction, Suggestion, SuggestionKind, TrialEnd
 

@@ -1,0 +1,367 @@
+"""A sweep file of W&B, as it is: what is searched, and how the program is run.
+
+Taken over are `parameters` with their distributions, the `goal` of `metric`, `run_cap`, `program` and `command` with
+all macros. A parameter keeps W&B's name on the command line, whatever characters that has; inside it has one that a
+space can have. What is not taken over and changes only how is searched is a warning each. What would change the runs
+is refused.
+
+Source: "Sweep configuration options" in W&B's documentation; wandb/wandb_agent.py and wandb/sdk/launch/sweeps/utils.py
+in its client.
+"""
+
+import itertools
+import json
+import math
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from protein.config.space_toml import SpaceFile, direction_of, start_of
+from protein.errors import UsageError
+from protein.space import Space
+from protein.space.parameters import Categorical, Float, Integer, Parameter, Scale, free_name, parameter_name
+from protein.spelling import is_slip, nearest
+from protein.types import Direction, ParamValue
+
+_KEYS = ("parameters", "metric", "program", "command", "run_cap")
+_IGNORED = {  # key -> what to do about it
+    "method": "the engine searches; --method random is the only other way of these",
+    "early_terminate": "bad trials are stopped early by the engine's own rule",
+    "name": "use --name",
+    **dict.fromkeys(
+        ("project", "entity", "description", "controller", "job", "image_uri", "settings", "scheduler"),
+        "it is W&B's own",
+    ),
+}
+_METRIC_KEYS = ("name", "goal")
+_RANGE = ("min", "max")
+_STEPPED = (*_RANGE, "q")
+_NORMAL = ("mu", "sigma")
+_DISTRIBUTIONS = {  # -> the keys that go with each
+    "constant": ("value",),
+    "categorical": ("values", "probabilities"),
+    "categorical_w_probabilities": ("values", "probabilities"),
+    **dict.fromkeys(("int_uniform", "uniform"), _RANGE),
+    **dict.fromkeys(("log_uniform", "inv_log_uniform", "log_uniform_values", "inv_log_uniform_values"), _RANGE),
+    **dict.fromkeys(("q_uniform", "q_log_uniform", "q_log_uniform_values"), _STEPPED),
+    **dict.fromkeys(("normal", "log_normal"), _NORMAL),
+    **dict.fromkeys(("q_normal", "q_log_normal"), (*_NORMAL, "q")),
+    "beta": ("a", "b"),
+    "q_beta": ("a", "b", "q"),
+}
+_PARAMETER_KEYS = ["distribution", "parameters", *dict.fromkeys(itertools.chain(*_DISTRIBUTIONS.values()))]
+_SPREAD = 3.0  # standard deviations that the range of a normal distribution has to either side
+_COMMAND = ("${env}", "${interpreter}", "${program}", "${args}")
+_LISTS = ("args", "args_no_boolean_flags", "args_no_hyphens", "args_no_equals", "args_json")  # `{*args}` and so on here
+_MACRO = re.compile(r"\$\{([^{}]*)\}")
+_VARIABLE = re.compile(r"envvar:([A-Za-z_]\w*)")
+
+
+def read(text: str, source: str) -> SpaceFile:
+    """Returns what the file says. Raises `UsageError`, or `SpaceError` for a range that cannot be."""
+    data = _load(text, source)
+    warnings = _left_out(data, source)
+    tables = data.get("parameters")
+    if not isinstance(tables, dict) or not tables:
+        raise UsageError(f"{source}: has no parameters; write them as parameters: {{lr: {{min: 0.001, max: 0.1}}}}")
+    found = Parameters(source)
+    found.add(tables)
+    space = Space(found.parameters, fixed=found.fixed)
+    return SpaceFile(
+        space=space,
+        start=start_of(space, given=False),
+        direction=direction_of_metric(data.get("metric"), source, warnings),
+        command=_command(data, source),
+        called=found.called,
+        max_trials=None if data.get("run_cap") is None else count(data["run_cap"], "run_cap", source),
+        warnings=(*warnings, *found.warnings),
+    )
+
+
+def count(value: Any, key: str, source: str) -> int:
+    """Returns how many runs a file allows. Raises `UsageError` for what is no such number."""
+    if type(value) is not int or value < 1:
+        raise UsageError(f"{source}: {key} = {_short(value)} must be a whole number from 1")
+    return value
+
+
+def direction_of_metric(metric: Any, source: str, warnings: list[str]) -> Direction | None:
+    """Returns the direction that the file's metric has; None: there is none. Extends `warnings`."""
+    if metric is None:
+        return None
+    if not isinstance(metric, dict):
+        raise UsageError(f"{source}: metric must hold a name and a goal, got {_short(metric)}")
+    for key in metric:
+        if key in _METRIC_KEYS:
+            continue
+        if any(is_slip(str(key), known) and known not in metric for known in _METRIC_KEYS):
+            raise UsageError(f"{source}: unknown key '{key}' of the metric{nearest(str(key), _METRIC_KEYS)}")
+        warnings.append(f"{source}: '{key}: {_short(metric[key])}' of the metric is not taken over")
+    if metric.get("name"):
+        warnings.append(
+            f"{source}: the metric '{metric['name']}' is not read from W&B: report it, or name it with --score-regex,"
+            " --score-csv or --score-tensorboard"
+        )
+    goal = metric.get("goal")
+    if goal is None:
+        goal = "minimize"
+        warnings.append(
+            f"{source}: the metric has no goal, which means minimize in W&B; --direction, where given, overrides it"
+        )
+    return direction_of(goal, source, "goal")
+
+
+def _left_out(data: Mapping[Any, Any], source: str) -> list[str]:
+    """Returns a warning for each key that is not taken over. Raises `UsageError` for a slip of one that would be."""
+    warnings = []
+    for key, value in data.items():
+        if key in _KEYS:
+            continue
+        if key not in _IGNORED and any(is_slip(str(key), known) and known not in data for known in _KEYS):
+            raise UsageError(f"{source}: unknown key '{key}'{nearest(str(key), (*_KEYS, *_IGNORED))}")
+        why = _IGNORED.get(key, "it is no key of a sweep")
+        warnings.append(f"{source}: '{key}: {value!s:.60}' is not taken over: {why}")
+    return warnings
+
+
+def _load(text: str, source: str) -> dict[Any, Any]:
+    try:
+        import yaml
+    except ImportError as error:
+        raise UsageError(f"{source}: reading YAML needs a package; pip install pyyaml") from error
+    try:
+        data = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise UsageError(f"{source}: not valid YAML: {' '.join(str(error).split())}") from error
+    except ValueError as error:  # as for the date 2024-13-45
+        raise UsageError(f"{source}: not valid YAML: {error}") from error
+    if data is None:
+        raise UsageError(
+            f"{source}: is empty; write the sweep into it, as in parameters: {{lr: {{min: 1e-4, max: 0.1}}}}"
+        )
+    if not isinstance(data, dict):
+        raise UsageError(f"{source}: holds no W&B sweep, but a {type(data).__name__}")
+    return data
+
+
+class Parameters:
+    """The parameters of W&B's tables.
+
+    Attributes:
+        parameters: those that are searched, in order.
+        fixed: the others' values, by name.
+        called: W&B's own name of each that has another name here, after those of its tables.
+        warnings: what is not taken over, a line each.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.parameters: list[Parameter] = []
+        self.fixed: dict[str, ParamValue] = {}
+        self.called: dict[str, tuple[str, ...]] = {}
+        self.warnings: list[str] = []
+        self._source = source
+        self._names: set[str] = set()
+
+    def add(self, tables: Mapping[Any, Any], above: tuple[str, ...] = ()) -> None:
+        """Adds all parameters of a table, which stands in the tables `above`.
+
+        Raises:
+            UsageError: something of it cannot be done here.
+            SpaceError: a range cannot be.
+        """
+        for key, given in tables.items():
+            path = (*above, self._usable(key if isinstance(key, str) else json.dumps(key, default=str), "the name"))
+            shown = ".".join(path)
+            if not isinstance(given, dict) or not given:
+                raise self._error(f"parameter '{shown}' must hold value, values or min and max, got {_short(given)}")
+            for one in given:
+                if one not in _PARAMETER_KEYS:
+                    known = nearest(str(one), _PARAMETER_KEYS)
+                    raise self._error(f"unknown key '{one}' of parameter '{shown}'{known}")
+            if isinstance(given.get("parameters"), dict):
+                if others := [one for one in given if one != "parameters"]:
+                    raise self._error(f"'{shown}' holds parameters and {others[0]}; give one of them")
+                self.add(given["parameters"], path)
+            else:
+                self._add(path, given)
+
+    def _add(self, path: tuple[str, ...], given: Mapping[str, Any]) -> None:
+        name = free_name(parameter_name(".".join(path)), self._names)
+        self._names.add(name)
+        if path != (name,):
+            self.called[name] = path
+        kind = self._kind(name, given)
+        if kind == "constant":
+            self.fixed[name] = self._plain(given["value"], name)
+        elif not kind.startswith("categorical"):
+            self.parameters.append(self._of_range(name, kind, given))
+        else:
+            if "probabilities" in given:
+                self._warn(f"{name}: 'probabilities' is not taken over: all values are equal at first")
+            if not isinstance(given["values"], list):
+                raise self._error(f"values of '{name}' must be a list, got {_short(given['values'])}")
+            values = [self._plain(value, name) for value in given["values"]]
+            if len(values) == 1:
+                self.fixed[name] = values[0]
+            else:
+                self.parameters.append(_of_values(name, values))
+
+    def _kind(self, name: str, given: Mapping[str, Any]) -> str:
+        """Returns the distribution, as W&B chooses one where none is named. Raises `UsageError` for keys of another."""
+        whole = type(given.get("min")) is int and type(given.get("max")) is int
+        by_keys = {"value": "constant", "values": "categorical", "mu": "normal", "sigma": "normal"}
+        guess = next((kind for key, kind in by_keys.items() if key in given), "int_uniform" if whole else "uniform")
+        kind = str(given.get("distribution") or guess)
+        if kind not in _DISTRIBUTIONS:
+            raise self._error(f"{name}: unknown distribution '{kind}'{nearest(kind, list(_DISTRIBUTIONS))}")
+        allowed = _DISTRIBUTIONS[kind]
+        for key in given:
+            if key not in ("distribution", *allowed):
+                raise self._error(f"{name}: '{key}' does not go with {kind}, which has {' and '.join(allowed)}")
+        if (needed := allowed[0]) in ("value", "values") and needed not in given:
+            raise self._error(f"{name}: {kind} needs {needed}; give it")
+        return kind
+
+    def _of_range(self, name: str, kind: str, given: Mapping[str, Any]) -> Parameter:
+        base = kind.removeprefix("q_")
+        if base in ("normal", "log_normal"):
+            mu, sigma = (self._number(given.get(key, i), f"{key} of {name}") for i, key in enumerate(_NORMAL))
+            low, high = mu - _SPREAD * sigma, mu + _SPREAD * sigma
+            low, high = (_exp(low), _exp(high)) if base == "log_normal" else (low, high)
+            self._warn(f"{name}: a range has ends: '{kind}' becomes {low:.6g} to {high:.6g}")
+        elif base == "beta":
+            low, high = 0.0, 1.0
+            self._warn(f"{name}: the shape of '{kind}' is not taken over: it is searched evenly in 0 to 1")
+        else:
+            for key in _RANGE:
+                if given.get(key) is None:
+                    raise self._error(f"{name}: the range has no {key}; give both")
+            low, high = (self._number(given[key], f"{key} of {name}") for key in _RANGE)
+        if base in ("log_uniform", "inv_log_uniform"):  # their bounds are exponents
+            exponents = (low, high) if base == "log_uniform" else (-high, -low)
+            if not math.isfinite(_exp(exponents[1])):
+                raise self._error(
+                    f"{name}: the bounds of {kind} are exponents of e, and those from {low:g} to {high:g} are too"
+                    f" large; for bounds that are values write {kind}_values"
+                )
+            low, high = (_exp(exponent) for exponent in exponents)
+        if base.startswith("inv_"):
+            self._warn(f"{name}: '{kind}' is searched on a log scale")
+        scale: Scale = "log" if "log" in base else "linear"
+        if kind.startswith("q_"):
+            self._require_whole_steps(name, given.get("q", 1), low)
+            return Integer(name, round(low), round(high), scale)
+        if kind == "int_uniform":
+            for bound in (low, high):
+                if not bound.is_integer():
+                    raise self._error(f"{name}: {bound:g} is no whole number, as int_uniform needs; write uniform")
+            return Integer(name, int(low), int(high))
+        return Float(name, low, high, scale)
+
+    def _require_whole_steps(self, name: str, given: Any, low: float) -> None:
+        """Raises `UsageError` for other steps than 1: other values than those would be tried."""
+        size = self._number(given, f"q of {name}")
+        if size <= 0:
+            raise self._error(f"{name}: q = {given} must be above 0")
+        if size != 1:
+            first = math.ceil(low / size) * size
+            listed = ", ".join(f"{first + i * size:g}" for i in range(3))
+            raise self._error(
+                f"{name}: steps of {size:g} (q) cannot be searched yet; list the values, as in values: [{listed}, ...]"
+            )
+
+    def _plain(self, value: Any, name: str) -> ParamValue:
+        if not isinstance(value, bool | int | float | str):
+            written = _short(str(value))
+            raise self._error(
+                f"the value {_short(value)} of '{name}' is no number, text or boolean; for a program that reads it from"
+                f" a flag, write the text {written}"
+            )
+        return self._usable(value, f"a value of '{name}'") if isinstance(value, str) else value
+
+    def _usable(self, text: str, what: str) -> str:
+        """Returns a text that a program can be given. Raises `UsageError` for others."""
+        if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+            raise self._error(f"{what} {_short(text)} has a character that no program can be given; leave it out")
+        return text
+
+    def _number(self, value: Any, what: str) -> float:
+        try:  # YAML takes 1e-3 for a text
+            number = math.nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError, OverflowError):
+            number = math.nan
+        if not math.isfinite(number):
+            raise self._error(f"{what} is {_short(value)}, which is no finite number")
+        return number
+
+    def _warn(self, text: str) -> None:
+        self.warnings.append(f"{self._source}: {text}")
+
+    def _error(self, text: str) -> UsageError:
+        return UsageError(f"{self._source}: {text}")
+
+
+def _of_values(name: str, values: list[ParamValue]) -> Parameter:
+    """Returns listed values as a parameter: as a range where that has the very same values."""
+    numbers = sorted(value for value in values if type(value) is int)
+    if len(numbers) == len(values) and len(set(numbers)) >= 3:
+        if numbers[0] > 0 and all(b == 2 * a for a, b in itertools.pairwise(numbers)):
+            if numbers[0] & (numbers[0] - 1) == 0:
+                return Integer(name, numbers[0], numbers[-1], "pow2")
+        elif numbers == list(range(numbers[0], numbers[-1] + 1)):
+            return Integer(name, numbers[0], numbers[-1])
+    return Categorical(name, values)
+
+
+def _command(data: Mapping[str, Any], source: str) -> str | None:
+    """Returns the file's command in the form of `--command`; None: it has none, or W&B is told it elsewhere."""
+    program, given = data.get("program"), data.get("command")
+    if program is None and given is None:
+        return None
+    if not isinstance(given, list | None) or any(isinstance(word, dict | list) for word in given or ()):
+        raise UsageError(
+            f"{source}: command must be a list of words, as in [python, train.py, '${{args}}'], got {_short(given)}"
+        )
+    words = [str(word) for word in given or _COMMAND]
+    if program is None and any("${program}" in word for word in words):
+        return None
+    if words[0] == "${env}" and not (len(words) > 1 and (words[1].startswith("-") or "=" in words[1])):
+        words = words[1:]  # /usr/bin/env before a program changes nothing
+    return shlex.join(_filled(word, str(program), source) for word in words) or None
+
+
+def _filled(word: str, program: str, source: str) -> str:
+    """Returns a word with placeholders in place of its macros. Raises `UsageError` for a macro that is not known."""
+    plain = {"env": "/usr/bin/env", "interpreter": "python", "program": _escaped(program)}
+    placeholders = {"args_json_file": "{params_file}", **{name: f"{{*{name}}}" for name in _LISTS}}
+    found, end = "", 0
+    for macro in _MACRO.finditer(word):
+        name = macro.group(1)
+        variable = _VARIABLE.fullmatch(name)
+        known = plain | placeholders
+        if variable is None and name not in known:
+            close = nearest(name, [*known, "envvar:NAME"])
+            raise UsageError(f"{source}: {macro.group()} in the command is no macro of W&B's{close}")
+        text = known[name] if variable is None else f"{{env:{variable.group(1)}}}"
+        found, end = found + _escaped(word[end : macro.start()]) + text, macro.end()
+    rest = word[end:]
+    if "${" in rest:
+        raise UsageError(f"{source}: a macro in the word {_short(word)} of the command is not closed; write ${{args}}")
+    return found + _escaped(rest)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def _exp(exponent: float) -> float:
+    """Returns e to the power of it, which may be infinite."""
+    try:
+        return math.exp(exponent)
+    except OverflowError:
+        return math.inf
+
+
+def _short(value: object) -> str:
+    return f"{value!r:.60}"

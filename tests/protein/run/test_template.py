@@ -1,0 +1,85 @@
+"""The words of a command line. What W&B's macros become is in tests/protein/config/test_wandb_sweep.py."""
+
+import pytest
+
+from protein.errors import UsageError
+from protein.run.template import check_names, is_off, missing, parse
+from protein.types import ParamValue
+
+
+def filled(text: str, **values: ParamValue) -> list[str]:
+    return parse(text, "--command").filled(values, parameters=values, environment={"DATA": "/my data"})
+
+
+@pytest.mark.parametrize(
+    ("text", "on", "off"),
+    [
+        ("{x?--amp}", ["--amp"], []),
+        ("{x?--amp|--no-amp}", ["--amp"], ["--no-amp"]),
+        ("{x?|--no-amp}", [], ["--no-amp"]),
+        ("{x?--clip {v}}", ["--clip", "a b"], []),
+        ("{x? --clip {v} | --plain 'a b' }", ["--clip", "a b"], ["--plain", "a b"]),
+        ("'{x?--clip {v}}'", ["--clip a b"], []),
+        ("--mode={x?fast|exact}", ["--mode=fast"], ["--mode=exact"]),
+        ("run-{x?{v}-{env:DATA}|none}.txt", ["run-a b-/my data.txt"], ["run-none.txt"]),
+        ("{x?{{a}}||b|c}", ["{a}|b"], ["c"]),
+        ("{x?--a}{x?--b}", ["--a--b"], []),
+    ],
+)
+def test_a_switch_is_there_or_not(text: str, on: list[str], off: list[str]) -> None:
+    assert filled(f"p {text} q", x=True, v="a b") == ["p", *on, "q"]
+    assert filled(f"p {text} q", x=False, v="a b") == ["p", *off, "q"]
+
+
+def test_what_counts_as_off() -> None:
+    off: list[ParamValue] = [False, 0, 0.0, "", "False", "no", "OFF", "none"]
+    on: list[ParamValue] = [True, 1, 0.5, "x", "true", "on", "--amp", "0.5"]
+    assert (all(map(is_off, off)), any(map(is_off, on))) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("p --lr 1 {x}", ["p", "--lr", "1"]),  # the choice is no flag this time
+        ("p {x} q", ["p", "q"]),
+        ("p {x}{x}", ["p"]),
+        ("p --name {x}", ["p", "--name", ""]),  # it is the flag's value
+        ("p --name= {x}", ["p", "--name="]),
+        ("p --name={x} ''", ["p", "--name=", ""]),
+    ],
+)
+def test_an_empty_value_is_no_word_unless_a_flag_waits_for_it(text: str, expected: list[str]) -> None:
+    assert filled(text, x="") == expected
+
+
+def test_names_and_what_is_missing() -> None:
+    template = parse("p {a?{b}|{c}} {env:DATA} {d}", "--command")
+    assert (template.names, template.variables) == (("a", "b", "c", "d"), ("DATA",))
+    assert missing(template, ["a", "e"]) == ["e"]
+    assert missing(parse("p {*args}", "--command"), ["a"]) == []
+    with pytest.raises(UsageError, match=r"has the placeholder \{b\}, but no parameter is called so"):
+        check_names(template, ["a", "c", "d"], "--command")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("p {", "a single { in '{'; write {{ for a brace"),
+        ("p a}b q", "a single } in 'a}b'; write }} for a brace"),
+        ("p {}", "an empty placeholder in '{}'; name a parameter"),
+        ("p {?--x}", "an empty placeholder in '{?--x}'"),
+        ("p {x?}", "the switch in '{x?}' has no words; write it as {x?--flag}"),
+        ("p {x?|}", "the switch in '{x?|}' has no words"),
+        ("p {x?--a q", "the switch in '{x?--a' is not closed; write it as {x?--flag} or {x?--flag|--no-flag}"),
+        ("p {x?a|b|c}", "the switch in '{x?a|b|c}' is not closed"),
+        ("p {x?--a {y?--b}}", "'{y?' inside a switch, in '{y?--b}}'; write it behind the switch"),
+        ("p {x?{*args}}", "'{*args}' inside a switch"),
+        ("p {*arg}", "{*arg} is no form of all parameters; did you mean 'args'?"),
+        ("p 'a", "close every quotation"),
+        ("p a\0b", "the character NUL"),
+    ],
+)
+def test_a_template_that_cannot_be_is_one_line(text: str, message: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse(text, "--command")
+    assert message in str(refused.value)
