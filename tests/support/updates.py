@@ -36,7 +36,7 @@ class Recorder:
             norm: torch.Tensor = gradient.norm()
             return norm
 
-        ppo._optimizer.step = step  # type: ignore[method-assign]
+        ppo.optimizer.step = step  # type: ignore[method-assign]
 
 
 def make_ppo(policy: Policy, recorder: Recorder | None = None, **train: Any) -> PPO:

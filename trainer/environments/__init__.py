@@ -84,17 +84,13 @@ class VectorEnv(Protocol):
         """Closes what the environments hold: processes, windows, files. Calling it again does nothing."""
 
 
+@back_here()
 def spec(name: str, args: Mapping[str, Any] | None = None) -> EnvSpec:
     """Returns the description of an environment with these arguments (`env.args`), without keeping one.
 
     Raises:
         ConfigError: there is no environment of that name, or it cannot be used; the message gives the reason.
     """
-    with back_here():
-        return _spec(name, args)
-
-
-def _spec(name: str, args: Mapping[str, Any] | None) -> EnvSpec:
     kind = kind_of(name)
     if kind in GYMNASIUM:
         from . import gym  # an optional package

@@ -272,7 +272,8 @@ class Training:
     def _measure(self) -> None:
         recent = self._scores.summary()
         self.progress.report(
-            recent.mean, {**self._figures, "learning_rate": self._ppo.learning_rate, "episodes": recent.episodes}
+            recent.mean,
+            {**self._figures, "learning_rate": self._ppo.optimizer.learning_rate, "episodes": recent.episodes},
         )
 
     def _write(self, path: Path) -> None:

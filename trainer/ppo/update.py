@@ -50,7 +50,7 @@ LEAST, MOST = 1e-6, 1.0
 
 
 class PPO:
-    """Carries out updates: owns the gradients, the optimiser and the shuffling."""
+    """Carries out updates: owns the gradients, the `optimizer` and the shuffling."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class PPO:
         self._stopwatch = stopwatch
         self._world = world
         self._flat = FlatWeights(policy)
-        self._optimizer = make_optimizer(policy, self._flat.weights, config)
+        self.optimizer = make_optimizer(policy, self._flat.weights, config)
         self._precision = update_precision(config)
         # With overlap the other thread may empty the memory of converted weights at any time. A layer that is used
         # several times would then have one copy or two, whose gradients round differently. Ours are used once.
@@ -94,12 +94,12 @@ class PPO:
 
     def state(self) -> dict[str, torch.Tensor]:
         """Returns all that the next `update` depends on, apart from the weights."""
-        return {"shuffle_generator": self._generator.get_state(), **self._optimizer.state(), **self._entropy.state()}
+        return {"shuffle_generator": self._generator.get_state(), **self.optimizer.state(), **self._entropy.state()}
 
     def set_state(self, state: Mapping[str, torch.Tensor]) -> None:
         """Continues from a `state`. Raises KeyError where something is missing, ValueError where it does not fit."""
         self._generator.set_state(state["shuffle_generator"])
-        self._optimizer.set_state(state)
+        self.optimizer.set_state(state)
         self._entropy.set_state(state)
 
     @property
@@ -153,11 +153,6 @@ class PPO:
         """The vector of all the policy's parameters, as it changes."""
         return self._flat.weights.detach()
 
-    @property
-    def learning_rate(self) -> float:
-        """The step size of the last update."""
-        return self._optimizer.learning_rate
-
     def update(self, batch: Batch, progress: float, time_is_up: Callable[[], bool] = lambda: False) -> dict[str, float]:
         """Goes over the batch `update_epochs` times in minibatches; returns the figures of the last one.
 
@@ -168,7 +163,7 @@ class PPO:
             DivergedError: a gradient, the loss or a weight is not finite. It is looked at once per update.
         """
         config, switch = self._config, self._stopwatch.switch
-        self._optimizer.set_progress(progress)
+        self.optimizer.set_progress(progress)
         self._coefficients = dataclasses.replace(self._coefficients, entropy=self._entropy.coefficient(progress))
         drawn = batch if self._policy.state_size else batch.samples()
         size = self._minibatch_segments(drawn.segments, drawn.steps)
@@ -207,7 +202,7 @@ class PPO:
         terms["explained_variance"] = 1 - (missed / spread.clamp_min(1e-6)).square()
         others = torch.stack([terms["explained_variance"], norms, self.weights.sum()])
         figures = torch.cat([summed, others]).tolist()
-        if self._optimizer.exhausted or not all(map(math.isfinite, figures)):
+        if self.optimizer.exhausted or not all(map(math.isfinite, figures)):
             raise DivergedError("a loss, gradient or weight is not finite: lower train.learning_rate or max_grad_norm")
         found = dict(zip(terms, figures, strict=False))
         if self._entropy.adapts or config.ent_coef_final >= 0:
@@ -281,13 +276,13 @@ class PPO:
             if terms is not None:
                 for name, term in ppo_loss(policy, outcome, minibatch, coefficients).items():
                     terms[name] = terms[name] + term if name in terms else term
-            gradient = self._optimizer.scaled(loss_gradient(policy, outcome, minibatch, coefficients))
+            gradient = self.optimizer.scaled(loss_gradient(policy, outcome, minibatch, coefficients))
             switch("update_backward")
             backward(gradient.to(output.dtype))
         switch("copy")
         self._world.sum_(self._flat.gradients)
         switch("optimizer")
-        return self._optimizer.step(config.max_grad_norm)
+        return self.optimizer.step(config.max_grad_norm)
 
     def _pass(
         self, observations: torch.Tensor, state: torch.Tensor | None, resets: torch.Tensor
