@@ -10,12 +10,11 @@ draws sweeps.
 A program that `protein sweep --command` runs calls `report` and `trial`; they do nothing outside a sweep.
 
 A name is loaded when it is first used. So `import protein` takes no time, and the command line, whose help needs none
-of them, answers at once.
+of them, answers at once. Nothing else is imported here, either: until `protein.__main__` runs, Ctrl-C would print a
+traceback.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # as that of `typing`
 if TYPE_CHECKING:
     __version__: str
     from protein import plots as plots
@@ -86,7 +85,9 @@ _HOMES = {
 _MODULES = ("plots",)
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
+    import importlib
+
     if name == "__version__":
         from importlib.metadata import version
 

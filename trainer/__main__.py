@@ -11,15 +11,18 @@ first one reports. With `--speed S` the clock of costs and limits goes S times a
 `protein.trainer.run.run`.
 """
 
+import sys
 import time
 
 _STARTED = time.perf_counter()
+
+if __name__ == "__main__":  # until `main` takes the signals, Ctrl-C ends the program, without a traceback
+    sys.excepthook = lambda kind, *rest: None if kind is KeyboardInterrupt else sys.__excepthook__(kind, *rest)
 
 import argparse  # noqa: E402
 import contextlib  # noqa: E402
 import os  # noqa: E402
 import signal  # noqa: E402
-import sys  # noqa: E402
 import threading  # noqa: E402
 import traceback  # noqa: E402
 from collections.abc import Iterator  # noqa: E402

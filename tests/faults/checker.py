@@ -173,11 +173,11 @@ def tracebacks(outputs: Iterable[Path]) -> list[str]:
             _, *found = path.read_text(errors="replace").split("Traceback (most recent call last)")
             for one in found:
                 files, last = _FRAME.findall(one), next((line for line in one.splitlines()[1:] if line[:1].strip()), "")
-                if last != "KeyboardInterrupt" or not files or not all(map(_is_pythons_start, files)):
+                if last != "KeyboardInterrupt" or not _is_pythons_start(files):
                     wrong.append(f"a traceback in {path.name}: {last:.200}")
     return wrong
 
 
-def _is_pythons_start(file: str) -> bool:
-    """Whether a line of a traceback is of what Python itself does before it runs the program."""
-    return file.startswith("<frozen ")
+def _is_pythons_start(files: Sequence[str]) -> bool:
+    """Whether these files of a traceback are of what Python does before it runs the program: `site` loads others."""
+    return files[:1] == ["<frozen site>"] or (bool(files) and all(file.startswith("<frozen ") for file in files))

@@ -1,13 +1,13 @@
 """A sweep that the campaign disturbs, as a process of its own; see `faults.sweeps`."""
 
-import os
-import signal
 import sys
+
+from protein.__main__ import quiet_interrupts
 
 
 def main() -> int:
-    # The imports take a second. Where Ctrl-C comes then, there is nothing to end in order.
-    signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+    # The imports take a second. Where Ctrl-C comes then, or while Python ends, there is nothing to end in order.
+    quiet_interrupts()
     from tests.faults import sweeps
 
     return sweeps.main()
