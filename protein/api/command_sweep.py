@@ -47,6 +47,7 @@ class CommandOptions:
         score_comma: what commas in numbers are: "decimal" or "thousands"; None: all numbers of a log decide.
         resume_flag: words for a trial that goes on from `{checkpoint}`.
         chdir: folder in which the command runs.
+        accept_exit_codes: with which it has ended well, too, as in "1,134".
     """
 
     command: str | None = None
@@ -58,6 +59,7 @@ class CommandOptions:
     score_comma: str | None = None
     resume_flag: str | None = None
     chdir: str | None = None
+    accept_exit_codes: str | None = None
 
 
 def define(
@@ -91,6 +93,7 @@ def define(
         comma=_comma(asked.score_comma),
         resume=asked.resume_flag or "",
         chdir=asked.chdir or "",
+        accept_exit_codes=_exit_codes(asked.accept_exit_codes),
         fixed=given.space.fixed,
         called=given.called,
     )
@@ -194,6 +197,19 @@ def _comma(given: str | None) -> Comma:
     if given not in _COMMAS:
         raise UsageError(f"--score-comma '{given}' must be decimal, as in 0,5, or thousands, as in 1,000")
     return _COMMAS[given]
+
+
+def _exit_codes(text: str | None) -> tuple[int, ...]:
+    """Returns the exit codes in a text, each once and in order."""
+    found = set()
+    for word in [] if text is None else text.split(","):
+        if not (word.strip().isdecimal() and 1 <= int(word) <= 255):
+            raise UsageError(
+                f"--accept-exit-codes '{text}': {word.strip()!r} must be a number from 1 to 255, as in 1,134; 0 is"
+                " always accepted, and a signal is 128 and its number"
+            )
+        found.add(int(word))
+    return tuple(sorted(found))
 
 
 def _require_program(settings: CommandSettings) -> None:

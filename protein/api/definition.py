@@ -46,6 +46,7 @@ _FLAGS = {  # field of a command's settings -> what a user knows it as
     "resume": "--resume-flag",
     "chdir": "--chdir",
     "called": "the program's names",
+    "accept_exit_codes": "--accept-exit-codes",
 }
 _DATA_FILE = "data.json"  # of a folder of tokens; written when it is made
 

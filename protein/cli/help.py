@@ -48,6 +48,7 @@ SWEEP_GROUPS: Mapping[str, Sequence[str]] = {
         "direction",
         "resume_flag",
         "chdir",
+        "accept_exit_codes",
         "max_silence",
         "accept_changes",
     ),

@@ -24,6 +24,9 @@ class Job:
     spent_seconds: float = 0.0  # the trial's cost until there; the backend reports that of the whole trial
     # Steps of the trial that lie behind what it goes on from, its own or those of the trial that it continues.
     steps_behind: int = 0
+    continued_seconds: float = 0.0  # of the run that lie behind the trial, where it continues another one
+    # Steps and seconds of the whole run at some points of the curve until there, that of the other trial included.
+    curve_behind: tuple[tuple[int, float], ...] = ()
     score_behind: float | None = None  # the last score there, of its own curve; to be maximised
     others_reported: bool = False  # whether any other trial of the sweep has had a score, so that reporting works
     resources: Resources = dataclasses.field(default_factory=Resources)

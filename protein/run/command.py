@@ -4,7 +4,12 @@ A trial is watched and ended as every other process of a trial (`protein.run.pro
 
 How a command ends:
 
-- It exits with 0 and has a score: complete. The score is its `result`, or else the last one that it reported.
+- It has told its `result`, and no other score after that: complete, whatever ends its process then. A program that
+  crashes as it tidies up has done its work.
+- It exits with 0, or with a code that the user accepts, and has a score: complete. The score is its `result`, or else
+  the last one that it reported. Nothing says that this one is final, so it does not count after a crash.
+- A signal from outside ends it (SIGTERM, SIGINT, SIGHUP, or SIGKILL where memory was not short), also what a shell runs
+  for it: interrupted. It is taken up again, and its params are not judged by that.
 - It exits with 0 without a usable score, exits with another code, or dies of a signal: failed, with its last words.
 - It costs more than it may: it is stopped, with its last score (`Job.at_limit`).
 
@@ -15,12 +20,13 @@ command that was killed has also spent the time since its last report.
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import re
 import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -58,6 +64,7 @@ Style = Literal["placeholders", "flags", "dashes", "json", "env"]
 ScoreFrom = Literal["lines", "regex", "csv", "tensorboard"]
 STYLES: tuple[Style, ...] = ("placeholders", "flags", "dashes", "json", "env")
 SECTION = "command"  # of a sweep's config
+ACCEPT = "accept_exit_codes"  # in it
 PARAMS_FILE, CHECKPOINTS = "params.json", "checkpoint"  # in the trial's folder
 SILENCE_SECONDS = 3600.0  # unlike our trainer's, an unknown program may have nothing to say for long
 FILE_SECONDS = 0.5  # how often a file with scores is looked at
@@ -89,6 +96,8 @@ class CommandSettings:
         comma: what it stands for in numbers; "": that is judged by all numbers of the log, or of the file.
         resume: what is appended to the command line of a trial that goes on from `{checkpoint}`.
         chdir: the folder in which the command runs, which may hold `{directory}`; "": that of the sweep.
+        accept_exit_codes: from 1 to 255, with which a command has ended well, too, if it has a score. A signal is 128
+            and its number, as in a shell.
         fixed: values that the command gets beside the searched ones.
         called: what the command calls a parameter, where that is another name.
     """
@@ -102,21 +111,24 @@ class CommandSettings:
     comma: Comma = ""
     resume: str = ""
     chdir: str = ""
+    accept_exit_codes: tuple[int, ...] = ()
     fixed: Mapping[str, ParamValue] = dataclasses.field(default_factory=dict)
     called: Called = dataclasses.field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the settings as JSON-able data."""
         called = {name: list(parts) for name, parts in self.called.items()}
-        plain = {**dataclasses.asdict(self), "fixed": dict(self.fixed), "called": called}
-        return plain if called else {key: value for key, value in plain.items() if key != "called"}
+        later = {"called": called, ACCEPT: list(self.accept_exit_codes)}  # stores that are older have none
+        plain = {**dataclasses.asdict(self), "fixed": dict(self.fixed)}
+        return {key: later.get(key, value) for key, value in plain.items() if later.get(key, True)}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "CommandSettings":
         """Returns the settings that a sweep's config, or a trial's, holds. Raises `UsageError` where it has none."""
         known = {field.name for field in dataclasses.fields(cls)}
         try:
-            return cls(**{key: value for key, value in config[SECTION].items() if key in known})
+            given = {key: value for key, value in config[SECTION].items() if key in known}
+            return cls(**{**given, ACCEPT: tuple(given.get(ACCEPT, ()))})
         except (KeyError, TypeError, AttributeError) as error:
             raise UsageError(f"the stored command cannot be read ({error!r})") from error
 
@@ -301,6 +313,8 @@ class CommandRecord(Record):
 
     pipes = ("report", "stdout", "stderr")
     trains_from_the_start = trains_to_the_end = True
+    # Those of Ctrl-C, kill -9 and kill. Not that of SIGHUP, 129, with which programs also refuse their arguments.
+    signal_codes = frozenset({128 + signal.SIGINT, 128 + signal.SIGKILL, 128 + signal.SIGTERM})
 
     def __init__(
         self, backend: CommandBackend, job: Job, settings: CommandSettings, words: list[str], directory: Path
@@ -326,6 +340,8 @@ class CommandRecord(Record):
         self._next_file_check = 0.0
         self._said: Said | None = None  # the last report with a score, usable or not
         self._result: Said | None = None  # the last one that said that it was final
+        self._result_from = ""  # where it was read
+        self._went_on = False  # it has told another score since, so that it was not final
         self._has_result_in_time = False  # before it was told to end
         self._cost_seconds: float | None = None  # as it has last reported it; None: it reports none
         self._cost_at = 0.0  # when it has reported that
@@ -387,17 +403,17 @@ class CommandRecord(Record):
             elif pipe == "stdout" and self._settings.score_from == "lines":
                 said = reports.from_json(line, self._commas)
         if said is not None:
-            self._take_report(said)
+            self._take_report(said, pipe)
 
     def look(self) -> bool:
         """Reads what is new in the file that the score is read from, if it is a file."""
         now, ended = time.monotonic(), self.process.ended
         if self._file is None or (now < self._next_file_check and not ended):
             return False
-        found = self._file.read(complete=ended and self.process.exit_code == 0)
+        found = self._file.read(complete=ended and self._ended_well)
         self._next_file_check = now + max(FILE_SECONDS, (time.monotonic() - now) / FILE_SHARE)
         for said in found:
-            self._take_report(said)
+            self._take_report(said, "file")
         if (wrong := self._file.wrong()) and not ended and self.process.requested_end is None:
             self.process.terminate(TrialEnd.MISTAKE, wrong)
         return bool(found)
@@ -418,23 +434,30 @@ class CommandRecord(Record):
             self._log.close()
             self._log = None
 
-    def _take_report(self, said: Said) -> None:
-        """Takes a report into the curve, and keeps it if its score may be the final one."""
+    def _take_report(self, said: Said, source: str) -> None:
+        """Takes a report into the curve, and keeps it if its score may be the final one.
+
+        Args:
+            said: the report.
+            source: the pipe or file that it comes from. Two of them tell no order.
+        """
         now = time.monotonic()
         run_seconds = self._wall_seconds(now)
         if said.cost_seconds is not None:
             if self._cost_seconds is None:
-                self._costs_count_from = self._costs_begin_at(said.cost_seconds, run_seconds)
+                self._costs_count_from = self._costs_begin_at(said.cost_seconds, said.steps)
             self._cost_seconds = max(said.cost_seconds - self._costs_count_from, self._cost_seconds or 0.0)
             self._cost_at = now
         if said.score is not None or said.is_result:
             self._said = said
             self._backend.has_reported = True
         if said.is_result:
-            self._result = said
+            self._went_on |= self._result is not None and said.score != self._result.score
+            self._result, self._result_from = said, source
             self._has_result_in_time |= self.process.requested_end is None
             return
         score = said.score
+        self._went_on |= score is not None and source == self._result_from
         if score is not None and not is_score(score):
             self._remark("score", f"reported the score {said.shown or score}: it is left out of the curve")
             score = None
@@ -455,17 +478,18 @@ class CommandRecord(Record):
             )
         )
 
-    def _costs_begin_at(self, cost_seconds: float, run_seconds: float) -> float:
-        """Returns from where a command counts its cost, by the first cost that it reports after some seconds.
+    def _costs_begin_at(self, cost_seconds: float, steps: int | None) -> float:
+        """Returns from where a command counts its cost, by the first cost that it reports.
 
-        One that resumes may count from 0, or go on from the cost that it had. Its checkpoint may be older than its last
-        report, so that it reports less than that. It counts from 0 where it has run for as long as it says. Else its
-        first cost is nearer to one of the two.
+        One that goes on may count from 0, or from the cost that it had at its checkpoint, which may be older than its
+        last report. The one is taken whose cost at these steps would be nearer, as a ratio. No clock can tell: to load
+        what it goes on from may take longer than all that it has cost.
         """
-        behind = self._behind / self._factor
-        if cost_seconds <= run_seconds:
+        behind = self.job.continued_seconds + self._behind
+        anew, further = expected_costs(self.job.curve_behind, steps, behind)
+        if cost_seconds * self._factor <= math.sqrt(anew * further):
             return 0.0
-        return min(cost_seconds, behind) if cost_seconds >= behind / 2 else 0.0
+        return min(cost_seconds, behind / self._factor)
 
     def take_measurements(self) -> tuple[Measurement, ...]:
         points = super().take_measurements()
@@ -511,16 +535,36 @@ class CommandRecord(Record):
         return Outcome(end=end, score=score, cost_seconds=cost, steps=steps, reason=reason, metrics=metrics)
 
     def _final_cost_seconds(self) -> float:
-        ended_at, code = self.process.ended_at, self.process.exit_code
+        ended_at = self.process.ended_at
         if self._cost_seconds is None:
             return max(self._wall_seconds(ended_at), self.last.elapsed_seconds if self.last else 0.0)
-        was_killed = code is None or code < 0
+        was_killed = self._final is None and (self.process.is_lost or self.process.ended_by != 0)
         since = max(ended_at - self._cost_at - self.process.paused_seconds(self._cost_at, ended_at), 0.0)
         return self._cost_seconds + (since if was_killed else 0.0)
+
+    @property
+    def _ended_well(self) -> bool:
+        """Whether its exit code says so, or is one that the user accepts."""
+        code = self.process.exit_code
+        code = 128 - code if code is not None and code < 0 else code
+        return code in (0, *self._settings.accept_exit_codes)
+
+    @property
+    def _final(self) -> float | None:
+        """Its result, if that counts whatever has ended the process after it; None: there is no such score."""
+        process, said = self.process, self._result
+        if said is None or said.score is None or not is_score(said.score) or self._went_on:
+            return None
+        in_time = process.requested_end is None or self._has_result_in_time
+        # One that takes a signal may tell what it had until then, as its result, and exit with the code of its choice.
+        took_signal = process.from_outside and (process.exit_code or 0) > 0
+        return stored_score(said.score, self._backend.direction) if in_time and not took_signal else None
 
     def _end(self) -> tuple[TrialEnd, str, float | None]:
         """Returns how the command ended, why in words, and the score that counts."""
         process = self.process
+        if (final := self._final) is not None:
+            return TrialEnd.COMPLETE, process.after_result(), final
         if process.requested_end is not None and not (process.exit_code == 0 and self._has_result_in_time):
             end, reason = process.requested_end
             return end, reason, self.last_score if end.state is TrialState.PRUNED else None
@@ -529,34 +573,39 @@ class CommandRecord(Record):
         return self._own_end()
 
     def _own_end(self) -> tuple[TrialEnd, str, float | None]:
-        """Returns how a command ended that nobody else has ended, why in words, and the score that counts."""
+        """Returns how a command ended that the sweep has not ended, why in words, and the score that counts."""
         if self._cannot_start is not None:
             return TrialEnd.MISTAKE, f"'{self._words[0]}' cannot be started: {self._cannot_start}", None
-        if (preempted := self.process.preempted(interrupted=False)) is not None:
-            return TrialEnd.INTERRUPTED, preempted, None
+        if not self._ended_well:
+            return *self._bad_end(), None
         code = self.process.exit_code
-        assert code is not None  # else the server has died
-        words = f": {' '.join(self._last_words.split())[:MAX_WORDS]}" if self._last_words else ""
-        if code < 0:
-            return TrialEnd.CRASHED, f"{killed_by(code)}{words}", None
-        if code > 0:
-            end = shortage(words) or TrialEnd.USER_ERROR
-            return end, f"exited with code {code}{words}{FREE if end is TrialEnd.DISK else ''}", None
+        how = f"exited with code {code}" if code is not None and code >= 0 else killed_by(code or 0)
+        how, accepted = ("exited", "") if code == 0 else (how, f"{how}, which --accept-exit-codes takes")
         said = self._result or self._said
         if self._result is None and self._file is not None and (wrong := self._file.wrong()):
             return TrialEnd.MISTAKE, wrong, None
         if said is None and self.last_score is not None:  # it went on from its very end, and had nothing left to do
-            return TrialEnd.COMPLETE, TrialEnd.COMPLETE.text, self.last_score
+            return TrialEnd.COMPLETE, accepted, self.last_score
         if said is None:
             can_report = self._backend.has_reported or self.job.others_reported
             end = TrialEnd.CRASHED if can_report else TrialEnd.MISTAKE
-            return end, f"exited without a score: {self._what_was_missing()}", None
+            return end, f"{how} without a score: {self._what_was_missing()}", None
         score = said.score
         if score is None or not is_score(score):
             wrong = said.wrong or f"which is no finite score within {MAX_SCORE:g}"
             end = TrialEnd.MISTAKE if wrong == reports.OPEN else TrialEnd.DIVERGED
             return end, f"its last score is {said.shown or score}, {wrong}", None
-        return TrialEnd.COMPLETE, TrialEnd.COMPLETE.text, stored_score(score, self._backend.direction)
+        return TrialEnd.COMPLETE, accepted, stored_score(score, self._backend.direction)
+
+    def _bad_end(self) -> tuple[TrialEnd, str]:
+        """Returns how a command ended whose exit code is no good one, and why in words."""
+        if (preempted := self.process.preempted(interrupted=False)) is not None:
+            return TrialEnd.INTERRUPTED, preempted
+        words = f": {' '.join(self._last_words.split())[:MAX_WORDS]}" if self._last_words else ""
+        if (killed := self.process.killed()) is not None:
+            return killed[0], f"{killed[1]}{words}"
+        end = shortage(words) or TrialEnd.USER_ERROR
+        return end, f"exited with code {self.process.exit_code}{words}{FREE if end is TrialEnd.DISK else ''}"
 
     def _what_was_missing(self) -> str:
         """Returns what was looked for and not found, for a trial without a score."""
@@ -585,6 +634,29 @@ class CommandRecord(Record):
         if CONTINUABLE_SECONDS in outcome.metrics:
             found.append(Artifact(kind=CONTINUABLE, path=str(self._directory / CHECKPOINTS)))
         return tuple(found)
+
+
+def expected_costs(curve: Sequence[tuple[int, float]], steps: int | None, run_seconds: float) -> tuple[float, float]:
+    """Returns what a run that goes on would report as its cost: where it counts from 0, and where it counts on.
+
+    It may have a cost before its first step. The curve's first and last point tell that, and its pace.
+
+    Args:
+        curve: steps and seconds of the run until there.
+        steps: with which it reports its cost; None: they are not known.
+        run_seconds: what the run has cost until there.
+    """
+    points = [(at, seconds) for at, seconds in curve if seconds > 0]
+    if not points:  # nothing tells: it counts on if it reports more than half of that
+        return run_seconds / 4, run_seconds
+    (first_steps, first), (last_steps, last) = points[0], points[-1]
+    if steps is None or steps <= first_steps:  # it may count its steps anew, and its cost not
+        return first, max(run_seconds, first)
+    apart = last_steps - first_steps
+    pace = max(last - first, 0.0) / apart if apart > 0 else first / max(first_steps, 1)
+    start = max(first - pace * first_steps, 0.0)
+    before, cost_before = max(point for point in points if point[0] < steps)
+    return start + pace * (steps - before), cost_before + pace * (steps - before)
 
 
 def _variable(name: str) -> str:

@@ -44,7 +44,6 @@ from protein.ports import Finished, Job, TrialProgress
 from protein.run import fork_server
 from protein.run.process import FREE, ProcessBackend, Record, ToldCost, TrialServer, joined, launch_python, shortage
 from protein.run.reports import MAX_STEPS
-from protein.trainer.events import killed_by
 from protein.types import (
     CONTINUABLE,
     CONTINUABLE_SECONDS,
@@ -86,7 +85,7 @@ class Report:
             is that of this call alone.
     """
 
-    def __init__(self, job: Job, direction: Direction, add: Callable[[TrialProgress], None]) -> None:
+    def __init__(self, job: Job, direction: Direction, add: Callable[[TrialProgress], object]) -> None:
         self.seed: int = job.config["seed"]
         self.continues: Path | None = job.continues
         self._directory = job.directory
@@ -94,7 +93,7 @@ class Report:
         self._was_stopped = False  # (SIGSTOP): the wall clock went on, and the sweep alone knows what counts
         self._at_limit = job.at_limit
         self._trial, self._direction, self._add = job.trial, direction, add
-        self._began: float | None = None  # on the performance counter; None: it is not its turn yet
+        self._began: float | None = None  # on the monotonic clock, as the sweep's own; None: it is not its turn yet
         self._reported_seconds: float | None = None
         self._cost = ToldCost()
         self.not_finite: ValueError | None = None  # what was raised for a score that was not finite
@@ -163,7 +162,7 @@ class Report:
         """Returns what the trial has cost so far: the last cost that was reported, or else the wall clock."""
         if self._reported_seconds is not None:
             return self._reported_seconds
-        return 0.0 if self._began is None else time.perf_counter() - self._began
+        return 0.0 if self._began is None else time.monotonic() - self._began
 
     def cost_so_far(self) -> TrialProgress | None:
         """Returns what the trial has cost by now, now and then; None: not now, or the function reports that itself."""
@@ -172,8 +171,12 @@ class Report:
 
     def begin(self) -> None:
         """Starts the clock. Raises `Stop` if the trial was ended before its turn came."""
-        self._began = time.perf_counter()
+        self.start_clock(time.monotonic())
         self._raise_if_ending()
+
+    def start_clock(self, began: float) -> None:
+        """Counts the trial's cost from a moment on the monotonic clock, unless it runs already."""
+        self._began = began if self._began is None else self._began
 
     def end(self, end: TrialEnd, reason: str) -> None:
         """Makes the next report raise `Stop`, unless the trial is being ended already. The loop's thread calls it."""
@@ -561,7 +564,7 @@ def _run_in_process(train: Train, direction: Direction, job: Job, output: int) -
     """Calls the function for one trial and sends the sweep what it reports, and how it ends."""
     add = _sender(output)
     report = Report(job, direction, add)
-    add(None)  # it begins: what came before, such as imports, costs nothing
+    report.start_clock(add(None))  # it begins: what came before, such as imports, costs nothing
     signal.signal(signal.SIGTERM, lambda *_: report.end(TrialEnd.INTERRUPTED, TrialEnd.INTERRUPTED.text))
     # It goes on after a SIGSTOP. Python calls this before the function's next line.
     signal.signal(signal.SIGCONT, lambda *_: report.note_stop())
@@ -578,17 +581,19 @@ def _run_in_process(train: Train, direction: Direction, job: Job, output: int) -
     return 0
 
 
-def _sender(output: int) -> Callable[[TrialProgress | Ended | None], None]:
-    """Returns what sends the sweep an event, or that the function is called now (None)."""
+def _sender(output: int) -> Callable[[TrialProgress | Ended | None], float]:
+    """Returns what sends the sweep an event, or that the function is called now (None), and returns when."""
     os.set_inheritable(output, False)
     turn = threading.RLock()  # a pipe mixes long messages of threads that report at once
 
-    def add(event: TrialProgress | Ended | None) -> None:
-        data = pickle.dumps((time.monotonic(), event))
+    def add(event: TrialProgress | Ended | None) -> float:
+        now = time.monotonic()
+        data = pickle.dumps((now, event))
         data = fork_server.NUMBER.pack(len(data)) + data
         with turn:
             while data:
                 data = data[os.write(output, data) :]
+        return now
 
     return add
 
@@ -710,8 +715,10 @@ class FunctionRecord(Record):
         if preempted is not None:
             return TrialEnd.INTERRUPTED, preempted
         code = self.process.exit_code
-        assert code is not None
-        return TrialEnd.CRASHED, killed_by(code) or f"its process exited with code {code} before the function ended"
+        return self.process.killed() or (
+            TrialEnd.CRASHED,
+            f"its process exited with code {code} before the function ended",
+        )
 
     def error(self) -> BaseException | None:
         return None if self._finished is None or self._is_undone() else self._finished.error

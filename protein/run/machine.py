@@ -542,6 +542,24 @@ def busy_seconds() -> float | None:
     return float(sum(times) - idle - guests)
 
 
+def oom_kills() -> int | None:
+    """Returns how many processes the kernel has killed here for lack of memory; None: it does not tell.
+
+    They are counted in this process's control group, with all groups below it, where the limit of a container is, too.
+    Without such a group they are those of the whole machine.
+    """
+    groups = [""]
+    with contextlib.suppress(OSError, ValueError):
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        groups = [f"/sys/fs/cgroup{line[3:]}/memory.events" for line in lines if line.startswith("0::")]
+    for file in (*groups, "/proc/vmstat"):
+        with contextlib.suppress(OSError, ValueError):
+            for line in Path(file).read_text().splitlines():
+                if line.startswith("oom_kill "):
+                    return int(line.split()[1])
+    return None
+
+
 def over_limit(
     job: Job, family: Callable[[], Sequence[psutil.Process]], gpu_memory: GpuMemory = used_gpu_bytes
 ) -> str | None:

@@ -5,7 +5,8 @@ wall-clock limit or a memory limit, or after a long silence. A crash, a hang, ga
 each end that trial alone: the reason is in its outcome.
 
 What says nothing about a trial's params ends it as interrupted, with a reason that begins with "preempted: ": its
-server has died, a signal from outside has ended it, or somebody has stopped it (SIGSTOP) for long. Time in which a
+server has died, a signal from outside has ended it, or somebody has stopped it (SIGSTOP) for long. SIGKILL is such a
+signal, too, unless the kernel says that it has killed a process for lack of memory meanwhile. Time in which a
 trial was stopped counts towards no limit, and not towards a cost by the wall clock. Time in which the sweep itself did
 not look counts towards its cost alone.
 
@@ -38,8 +39,9 @@ import psutil
 import protein
 from protein.ports import Finished, Job, TrialProgress
 from protein.run import fork_server
-from protein.run.machine import GpuMemory, Meter, environment_of, family, over_limit, used_gpu_bytes
+from protein.run.machine import GpuMemory, Meter, environment_of, family, oom_kills, over_limit, used_gpu_bytes
 from protein.run.speed import Event
+from protein.trainer.events import killed_by
 from protein.types import PREEMPTED, Artifact, Measurement, Outcome, Trial, TrialEnd, max_trial_seconds
 
 GRACE_SECONDS = 10.0  # between SIGTERM and SIGKILL: time to write a checkpoint
@@ -54,6 +56,7 @@ MAX_READS = 16  # of a pipe in one poll: a trial that prints without end must no
 FREE = "; free some space"  # the remedy that a reason of `TrialEnd.DISK` ends with
 _TRIES = 2  # of a server to start a trial
 _OUTSIDE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # who sends these ends more than one trial
+_OOM = "killed by SIGKILL: the machine or its container was out of memory"
 _NO_MEMORY = re.compile(r"MemoryError|std::bad_alloc|out of memory", re.IGNORECASE)
 _NO_SPACE = re.compile(r"No space left on device|Errno 28|Disk quota exceeded")
 
@@ -68,6 +71,7 @@ class Record:
         pipes: names of the pipes that the process writes to.
         trains_from_the_start: whether training begins with the process, and not with its first sign.
         trains_to_the_end: whether training lasts as long as the process, and not until the last point of its curve.
+        signal_codes: exit codes that say, as those of shells do, which signal has ended what the process ran: 128 more.
         process: of the trial, once it was started.
         last: the last point of its curve.
         last_score: of its curve.
@@ -76,6 +80,7 @@ class Record:
 
     pipes: tuple[str, ...] = ("output",)
     trains_from_the_start = trains_to_the_end = False
+    signal_codes: frozenset[int] = frozenset()
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -179,6 +184,8 @@ class TrialProcess:
         self._closed: dict[int, float] = {}  # when its pipes were closed
         self._pauses: list[tuple[float, float]] = []  # in which it was stopped; the last one may go on
         self._unwatched_seconds = 0.0  # in which the sweep did not look and it was not stopped
+        # As of a second ago at least, and of the last look: at its end, the last one may be younger than its death.
+        self._oom_kills = self._next_oom_kills = oom_kills()
         try:
             self.usage = Meter(self.pid, self.began if record.trains_from_the_start else None)
             record.process = self
@@ -296,6 +303,7 @@ class TrialProcess:
             return
         if now - self._checked >= CHECK_SECONDS:
             self._checked = now
+            self._oom_kills, self._next_oom_kills = self._next_oom_kills, oom_kills()
             if self.record.trains_to_the_end:
                 self.usage.mark()
             if (reason := over_limit(job, lambda: family(self.pid), gpu_memory)) is not None:
@@ -365,10 +373,41 @@ class TrialProcess:
         """
         if self.is_lost:
             return f"{PREEMPTED}the server of trials died"
-        code = self.exit_code
-        if code is not None and -code in _OUTSIDE:
-            return f"{PREEMPTED}{signal.Signals(-code).name} from outside ended it"
+        number = self.ended_by
+        if number in _OUTSIDE or (number == signal.SIGKILL and self._lacked_memory is False):
+            return f"{PREEMPTED}{signal.Signals(number).name} from outside ended it"
         return f"{PREEMPTED}a signal from outside ended it" if interrupted else None
+
+    def killed(self) -> tuple[TrialEnd, str] | None:
+        """Returns the end of a trial that a signal has ended, and the reason; None: it has ended by itself."""
+        if not self.ended_by:
+            return None
+        if self.ended_by == signal.SIGKILL and self._lacked_memory:
+            return TrialEnd.OUT_OF_MEMORY, _OOM
+        return TrialEnd.CRASHED, killed_by(-self.ended_by)
+
+    def after_result(self) -> str:
+        """Returns in words how it ended after its result, which counts all the same; "": as it should."""
+        if self.exit_code == 0:
+            return ""
+        why = "the server of trials died" if self.is_lost else f"exited with code {self.exit_code}"
+        if self.requested_end is not None:
+            why = self.requested_end[1]
+        elif self.ended_by:
+            why = killed_by(self.exit_code or 0)
+        return f"after its result: {why}"
+
+    @property
+    def ended_by(self) -> int:
+        """The signal that has ended it, or what it ran; 0: none has, or that is not known."""
+        code = self.exit_code or 0
+        return code - 128 if code in self.record.signal_codes else max(-code, 0)
+
+    @property
+    def _lacked_memory(self) -> bool | None:
+        """Whether the kernel has killed a process for lack of memory since the sweep last looked; None: not known."""
+        now = oom_kills()
+        return None if now is None or self._oom_kills is None else now > self._oom_kills
 
     def close(self) -> None:
         for descriptor in (*self.pipes, self.status):

@@ -16,7 +16,7 @@ from protein.run.fork_server import MAX_LOG_BYTES
 from protein.run.machine import GpuMemory, used_gpu_bytes
 from protein.run.process import SILENCE_SECONDS, ProcessBackend, Record, shared_server
 from protein.run.speed import limits_here
-from protein.trainer.events import killed_by, parse_line
+from protein.trainer.events import parse_line
 from protein.trainer.language.config import SAMPLE_FILE
 from protein.types import CONTINUABLE, CONTINUABLE_SECONDS, MAX_SCORE, Artifact, Outcome, TrialEnd, TrialState
 
@@ -124,7 +124,7 @@ class TrainerRecord(Record):
                 log.write(b"\n".join([*lines, b""]))
 
     def outcome(self) -> Outcome:
-        """Returns how the process ended. Only a finite score and exit code 0 make it COMPLETE."""
+        """Returns how the process ended. Only a result with a finite score makes it COMPLETE."""
         final = self._final or {}
         timings = reports.numbers_in(final.get("timings"))
         if self._started is not None:  # measured from outside, so with the start of the process and the imports
@@ -162,11 +162,10 @@ class TrainerRecord(Record):
         """Returns how the process ended, why in words, and the score that counts."""
         final = self._final or {}
         event, score = final.get("event"), reports.score_in(final)
-        # A result that arrives while the trial is being stopped counts, so that no finished trial is lost. So does one
-        # whose process cannot say any more that it ended well, because the server of trials has died.
-        if event == "result" and (self.process.exit_code == 0 or self.process.is_lost) and score is not None:
+        # The result counts, whatever ends the process after it: a crash as it tidies up, the sweep, its server's death.
+        if event == "result" and score is not None:
             end = self.job.at_limit if final.get("stopped") == "max_seconds" else TrialEnd.COMPLETE
-            return end, end.text, score
+            return end, end.text or self.process.after_result(), score
         if self.process.requested_end is None:
             preempted = (
                 self.process.preempted(interrupted=event == "interrupted")
@@ -189,11 +188,9 @@ class TrainerRecord(Record):
             end = _ENDS.get(kind, TrialEnd.USER_ERROR if self._runs_users_code() else TrialEnd.FAILED)
             return end, message if message.startswith(f"{kind} ") else f"{kind}: {message}".rstrip(": ")
         if final.get("event") == "result":
-            if code in (0, None):
-                return TrialEnd.DIVERGED, f"reported no finite score within {MAX_SCORE:g}"
-            return TrialEnd.CRASHED, f"exited with code {code} after its result"
-        assert code is not None  # the end of a process whose server has died is no failure of its own
-        return TrialEnd.CRASHED, killed_by(code) or f"exited with code {code} and no result{self._end_of_log()}"
+            return TrialEnd.DIVERGED, f"reported no finite score within {MAX_SCORE:g}"
+        killed = self.process.killed()
+        return killed or (TrialEnd.CRASHED, f"exited with code {code} and no result{self._end_of_log()}")
 
     def _runs_users_code(self) -> bool:
         """Whether the environment is not one of ours, as in "python:my_env:make"."""

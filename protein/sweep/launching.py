@@ -16,6 +16,7 @@ from protein.sweep.trials import SweepTrials
 from protein.types import Budget, Outcome, Resources, Suggestion, TrialEnd, TrialRecord, max_trial_seconds, runs_trainer
 
 OVERHEAD_SECONDS = 300.0  # start-up, compiling and evaluation, on top of a trial's cap, before it counts as hung
+MAX_CURVE_POINTS = 200  # of a curve that a trial goes on with: they tell its pace
 OVERHEAD_FACTOR = 3.0  # the wall clock may show this many times the trainer's own seconds
 
 
@@ -72,7 +73,7 @@ class Launcher:
             budget, or another process was faster.
         """
         directory = self._folder(trial.number)
-        place = resuming.place(directory, trial)
+        place = resuming.place(directory, trial, self._trials.sweep.spec.config)
         budget = _within_cap(_without_lost(budget, trial, place), trial.continued_seconds)
         if budget.next_trial_seconds <= (place.seconds or 0.0):
             if not runs_trainer(self._trials.sweep.spec.config):
@@ -137,6 +138,8 @@ class Launcher:
             resumes=None if place is None else place.path,
             spent_seconds=spent,
             steps_behind=steps_behind,
+            curve_behind=self._curve_behind(trial, goes_on=place is not None),
+            continued_seconds=trial.continued_seconds,
             score_behind=None if place is None else _last_score(trial),
             others_reported=any(one.score is not None for one in self._trials.records.values()),
             resources=resources,
@@ -165,6 +168,13 @@ class Launcher:
     def _parents_state(self, trial: Suggestion) -> Path | None:
         """Returns what a trial goes on from that continues another one, if that is still there."""
         return None if trial.continues is None else resuming.continuable_state(self._trials.records[trial.continues])
+
+    def _curve_behind(self, trial: TrialRecord, *, goes_on: bool) -> tuple[tuple[int, float], ...]:
+        """Returns steps and seconds of the run that lies behind a trial, at some points; `goes_on`: its own, too."""
+        parent = None if trial.continues is None else self._trials.records[trial.continues]
+        parts = [one for one in (parent, trial if goes_on else None) if one is not None]
+        points = [(point.steps, one.continued_seconds + point.elapsed_seconds) for one in parts for point in one.curve]
+        return tuple(points[:: -(-len(points) // MAX_CURVE_POINTS)] + points[-1:]) if points else ()
 
     def _folder(self, number: int) -> Path:
         return self._directory / f"{number:04d}"

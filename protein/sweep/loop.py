@@ -433,7 +433,7 @@ class _Loop:
         if (error := fatal(event, self._trials.sweep.spec, self._all_trials())) is not None:
             self._no_more_trials = self._no_more_trials or error
             self._mistake = self._mistake or outcome.end is not TrialEnd.DISK
-        if outcome.end is TrialEnd.INTERRUPTED and self._trials.can_wait and number not in self._trials.cancelled:
+        if outcome.end is TrialEnd.INTERRUPTED and number not in self._trials.cancelled:
             trial = self._trials.release(event)
             if not trial.state.finished:
                 self._listener.log(f"trial {number} waits to be taken up again: {outcome.reason}")

@@ -4,9 +4,10 @@ A trial of our trainer leaves a checkpoint in its folder: at its end, when it is
 before that. A program that a sweep runs as a command may leave files in the folder `checkpoint/`. Everything here is
 read from the disk, without any process.
 
-A trial that left nothing begins again, as the same trial with the same seed; what it had spent is lost. So a sweep that
-was killed makes the suggestions that an undisturbed one would have made. A training function of the user's (see
-`protein.api.function_sweep`) cannot go on, so its interrupted trials end.
+A trial that left nothing begins again, as the same trial with the same seed; what it had spent is lost. So does each
+trial of a training function of the user's (see `protein.api.function_sweep`): what it keeps in its folder is for longer
+runs. So no interruption takes a trial from the sweep, and a sweep that was killed makes the suggestions that an
+undisturbed one would have made.
 
 **Finished trials.** One that can go on to more steps leaves behind what a longer run needs, an artifact of kind
 "continuable": the trainer's checkpoint, or the folder of a training function. It also tells how many of its seconds lie
@@ -27,7 +28,7 @@ from protein.space import Space
 from protein.space.parameters import Categorical
 from protein.trainer.kinds import kind_of
 from protein.trainer.language.config import SAMPLE_FILE
-from protein.types import CONTINUABLE, CONTINUABLE_SECONDS, SweepSpec, TrialRecord, runs_trainer
+from protein.types import CONTINUABLE, CONTINUABLE_SECONDS, PREEMPTED, SweepSpec, TrialEnd, TrialRecord, runs_trainer
 
 TRAINERS_FILE = "checkpoint.safetensors"  # as in `protein.trainer.machine.checkpoint`, which loads torch
 STABLE_FILE = "stable.safetensors"
@@ -55,22 +56,26 @@ class Place:
     seconds: float | None
 
 
-def interrupted(numbers: Sequence[int], can_wait: bool) -> str:
+def interrupted(numbers: Sequence[int], goes_on: bool) -> str:
     """Returns what is said of trials that were running when the sweep last ended, one or several."""
     one = len(numbers) == 1
-    if can_wait:
-        then = "it goes on" if one else "they go on"
-    elif one:
-        then = "its cost counts, and its params may be tried again"
-    else:
-        then = "their costs count, and their params may be tried again"
+    then = ("it goes on" if one else "they go on") if goes_on else ("it begins again" if one else "they begin again")
     trials = f"trial {numbers[0]} was" if one else f"trials {', '.join(map(str, numbers[:-1]))} and {numbers[-1]} were"
     return f"{trials} interrupted when the sweep last ended: {then}"
 
 
-def can_wait(config: Mapping[str, Any]) -> bool:
-    """Whether interrupted trials of a sweep with this config are taken up again."""
+def goes_on(config: Mapping[str, Any]) -> bool:
+    """Whether interrupted trials of a sweep with this config go on from what they left; else they begin again."""
     return runs_trainer(config) or "command" in config
+
+
+def given_up(trial: TrialRecord, config: Mapping[str, Any]) -> bool:
+    """Whether an interrupted trial that has ended is not to be tried again: it was cancelled, or cut short too often.
+
+    In stores of earlier versions, interrupted trials of functions ended, too, and their params are tried again.
+    """
+    ended_before = trial.reason == TrialEnd.INTERRUPTED.text or trial.reason.startswith(PREEMPTED)
+    return trial.end is TrialEnd.INTERRUPTED and (goes_on(config) or not ended_before)
 
 
 def state(directory: Path) -> Path | None:
@@ -85,13 +90,13 @@ def state(directory: Path) -> Path | None:
     return None
 
 
-def place(directory: Path, trial: TrialRecord) -> Place:
-    """Returns where a trial goes on.
+def place(directory: Path, trial: TrialRecord, config: Mapping[str, Any]) -> Place:
+    """Returns where a trial of a sweep with this config goes on.
 
     How far a command's files reach is not known. It goes on by itself from where they were written, and reports again
     what it does again: the steps and the cost so far stay.
     """
-    path = state(directory)
+    path = state(directory) if goes_on(config) else None
     if path is None:
         return Place(path=None, steps=0, seconds=0.0)
     if path.name != TRAINERS_FILE:
@@ -163,6 +168,7 @@ def attempt(directory: Path, steps: int) -> int:
         pass
     kept = {"steps": steps, "count": count, "without_step": without_step, "written": written}
     with contextlib.suppress(OSError):
+        directory.mkdir(parents=True, exist_ok=True)  # a function makes it only if it keeps something there
         files.replace_file(file, json.dumps(kept).encode(), follow_link=False)
     return max(count, -(-without_step // 10))
 

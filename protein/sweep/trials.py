@@ -64,7 +64,6 @@ class SweepTrials:
         sweep: the sweep, with the budget most recently asked for.
         records: all trials by number, finished and running.
         running: those that this process runs, by number.
-        can_wait: whether interrupted trials of this sweep are taken up again.
         cancelled: numbers of trials whose end a person has asked for.
         store_seconds: the wall clock that the store has taken, without waiting for it to be available.
     """
@@ -73,7 +72,6 @@ class SweepTrials:
         self.sweep = sweep
         self.records: dict[int, TrialRecord] = {}
         self.running: dict[int, Trial] = {}
-        self.can_wait = resuming.can_wait(sweep.spec.config)
         self.cancelled: frozenset[int] = frozenset()
         self.store_seconds = 0.0
         self._store, self._listener, self._stop = store, listener, stop
@@ -87,8 +85,7 @@ class SweepTrials:
     def take_over(self, max_cost_seconds: float | None) -> None:
         """Reads what is stored, takes over what a dead process left running, and stores the new budget.
 
-        The trials that it left running wait from now on, or end as interrupted where they cannot go on
-        (`protein.sweep.resuming.can_wait`).
+        The trials that it left running wait from now on.
 
         Raises:
             UsageError: another live process runs this sweep.
@@ -98,14 +95,14 @@ class SweepTrials:
         owners = [self.records[number].owner for number in ran]
         # Before the leases are looked at: a clock that was set forward makes a living process's lease look ended.
         refuse_owners(self.sweep, living_owners(owners))
-        dead, waiting = dead_owners(owners), ran if self.can_wait else []
-        self._repeat(lambda: self._store.interrupt_orphans(self.sweep.id, dead, waiting))
+        dead = dead_owners(owners)
+        self._repeat(lambda: self._store.interrupt_orphans(self.sweep.id, dead, ran))
         # Asked, and not the answer above: the first one may be lost, and the second names those of its own call alone.
         self._reread(ran)
         now = [self.records[number] for number in ran]
         orphans = [one.number for one in now if one.state is TrialState.WAITING or one.end is TrialEnd.INTERRUPTED]
         if orphans:
-            self._listener.log(resuming.interrupted(orphans, self.can_wait))
+            self._listener.log(resuming.interrupted(orphans, resuming.goes_on(self.sweep.spec.config)))
         refuse_owners(self.sweep, [one.owner for one in self.records.values() if one.state is TrialState.RUNNING])
         self.set_ended("")
         if self.requested() is Request.STOP:  # it was meant for the process that ran the sweep before
@@ -299,7 +296,7 @@ class SweepTrials:
     def interrupt_running(self) -> None:
         """Gives back what an error left running. This process may live on, and run the sweep again."""
         for number, trial in self.running.items():
-            if self.can_wait and number not in self.cancelled:
+            if number not in self.cancelled:
                 with contextlib.suppress(ProteinError):
                     self._store.release_trial(trial, TrialEnd.INTERRUPTED.text, self.records[number].cost_seconds)
                 continue
@@ -317,8 +314,7 @@ class SweepTrials:
         for number, trial in self.records.items():
             if trial.state.finished and number not in self._observed:
                 one = trial.observation()
-                # What could have waited was cancelled or given up: it is not tried again.
-                if trial.end is TrialEnd.INTERRUPTED and (self.can_wait or number in self.cancelled):
+                if resuming.given_up(trial, self.sweep.spec.config):
                     one = dataclasses.replace(one, excluded=True)
                 self._observed[number] = one
         observed = sorted(self._observed.items())

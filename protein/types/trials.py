@@ -52,7 +52,7 @@ class Result:
     score: float | None = None
     cost_seconds: float = 0.0
     steps: int = 0
-    reason: str = ""  # why it FAILED, was PRUNED or is WAITING, for people
+    reason: str = ""  # why it FAILED, was PRUNED or is WAITING, or what is odd of a COMPLETE one, for people
     timings: Mapping[str, float] = dataclasses.field(default_factory=dict)
     metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
 

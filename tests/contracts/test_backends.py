@@ -132,7 +132,6 @@ def test_a_failure_ends_that_trial_alone_with_its_reason_and_real_cost(
     [
         ("crash", TrialEnd.CRASHED, "killed by SIGSEGV"),
         ("exit", TrialEnd.CRASHED, "exited with code 3 and no result: the last words"),
-        ("late exit", TrialEnd.CRASHED, "exited with code 4 after its result"),
         ("diverge", TrialEnd.DIVERGED, "diverged as the loss is NaN at step 2"),
         ("nan", TrialEnd.DIVERGED, "reported no finite score within 1e+300"),
         ("huge", TrialEnd.DIVERGED, "reported no finite score within 1e+300"),
@@ -151,6 +150,12 @@ def test_a_process_that_fails_says_how(
     assert (outcome.end, outcome.score, outcome.reason) == (end, None, reason)
     assert outcome.cost_seconds >= 0.1
     assert finished[1].outcome.state is TrialState.COMPLETE
+
+
+def test_a_result_counts_whatever_ends_the_process_after_it(trainers: Backend, tmp_path: Path) -> None:
+    outcome = run(trainers, job(tmp_path, behaviour="late exit"))[1][0].outcome
+    assert (outcome.end, outcome.reason) == (TrialEnd.COMPLETE, "after its result: exited with code 4")
+    assert outcome.score is not None
 
 
 def test_what_the_users_environment_raises_is_an_error_of_the_user(trainers: Backend, tmp_path: Path) -> None:
@@ -245,7 +250,7 @@ def test_a_trial_that_was_stopped_for_a_while_costs_less_than_the_clock_says(
     os.kill(pid, signal.SIGCONT)
     os.kill(pid, signal.SIGKILL)
     outcome = wait(watched, 1)[1][0].outcome
-    assert outcome.end is TrialEnd.CRASHED
+    assert (outcome.end, outcome.reason) == (TrialEnd.INTERRUPTED, "preempted: SIGKILL from outside ended it")
     told = 0.1  # by the trainer's trial, whatever the clock says
     assert 0.0 < outcome.cost_seconds <= max(told, time.monotonic() - began - paused)
 
@@ -296,7 +301,7 @@ def test_a_process_that_dies_costs_the_time_since_its_report_however_late_the_sw
     def dies(params: dict[str, Any], report: Report) -> float:
         report(1, 1.0, cost_seconds=100.0)
         time.sleep(0.5)
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGABRT)
         return 1.0
 
     stop = threading.Event()

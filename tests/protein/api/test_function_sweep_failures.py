@@ -2,6 +2,7 @@
 
 import asyncio
 import collections
+import itertools
 import math
 import os
 import re
@@ -20,6 +21,7 @@ from protein.api.function_sweep import result_of
 from protein.errors import StoreError, TrialFailed, UsageError
 from protein.run.function import FunctionBackend, Train
 from protein.storage.store import SqlStore
+from protein.sweep.resuming import MAX_ATTEMPTS
 from protein.types import Direction, TrialEnd, TrialState
 
 
@@ -185,11 +187,8 @@ def test_a_cancellation_passes_through_and_the_sweep_is_resumed_in_the_same_proc
     with pytest.raises(asyncio.CancelledError):
         sweep(store).run(cancelled)
     assert why_ended(store) == "error: CancelledError"
-    again = sweep(store, None, max_trials=2).run(train)
-    assert [(t.params, t.state, t.reason) for t in again.trials] == [
-        (START, TrialState.FAILED, "interrupted"),
-        (START, TrialState.COMPLETE, ""),
-    ]
+    [again] = sweep(store, None, max_trials=1).run(train).trials
+    assert (again.params, again.state, again.reason) == (START, TrialState.COMPLETE, "")
 
 
 def test_one_more_ctrl_c_at_the_end_costs_no_results(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,8 +257,8 @@ def test_an_error_of_the_store_leaves_no_trial_running(store: str, monkeypatch: 
     with pytest.raises(StoreError, match="it is broken"):
         sweep(store).run(train)
     monkeypatch.undo()
-    again = sweep(store, None, max_trials=2).run(train)
-    assert [(t.params, t.reason) for t in again.trials] == [(START, "interrupted"), (START, "")]
+    [again] = sweep(store, None, max_trials=1).run(train).trials
+    assert (again.params, again.state) == (START, TrialState.COMPLETE)
 
 
 def test_a_failure_of_any_words_is_one_line(store: str) -> None:
@@ -309,14 +308,34 @@ def test_a_second_sweep_without_a_name_says_how_to_name_it(store: str) -> None:
     assert hint not in str(error.value)
 
 
-def test_a_config_that_was_interrupted_five_times_is_not_tried_again(tmp_path: Path) -> None:
+def test_a_trial_that_is_interrupted_again_and_again_is_given_up(tmp_path: Path) -> None:
     """Perhaps it is what ends the machine."""
-    seen: list[dict[str, Any]] = []
+    seen: list[int] = []
 
     def cut_off(params: dict[str, Any], report: Report) -> float:
-        seen.append(dict(params))
+        seen.append(int(report.directory.name))
         raise KeyboardInterrupt
 
     for _ in range(7):
-        assert sweep(str(tmp_path / "own.db")).run(cut_off).interrupted
-    assert [params == START for params in seen] == [True] * 5 + [False] * 2
+        result = sweep(str(tmp_path / "own.db"), max_trials=2).run(cut_off)
+        assert result.interrupted
+    assert seen == [0] * (1 + MAX_ATTEMPTS) + [1]
+    assert result.trials[0].end is TrialEnd.INTERRUPTED and "5 attempts" in result.trials[0].reason
+    assert result.trials[1].params != result.trials[0].params
+
+
+def test_interruptions_take_no_trial_from_a_sweep_and_change_none(tmp_path: Path) -> None:
+    interrupted, calls = {0, 2, 3, 6}, itertools.count()
+
+    def cut_off(params: dict[str, Any], report: Report) -> float:
+        report(1, 0.5, cost_seconds=0.5)
+        if next(calls) in interrupted:
+            raise KeyboardInterrupt
+        return train(params, report)
+
+    while (result := sweep(str(tmp_path / "cut.db"), None, max_trials=4).run(cut_off)).interrupted:
+        pass
+    whole = sweep(str(tmp_path / "whole.db"), None, max_trials=4).run(train)
+    outlines = [[(t.params, t.score, t.cost_seconds) for t in one.trials] for one in (result, whole)]
+    assert outlines[0] == outlines[1]
+    assert [trial.lost_seconds for trial in result.trials] == [0.5, 1.0, 0.0, 0.5]

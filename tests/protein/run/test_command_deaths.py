@@ -8,15 +8,18 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from command_jobs import PYTHON, command_backend, command_notes, job, outcome, python, run, wait  # noqa: F401 (fixtures)
 from patience import left_behind, wait_until
 
-from protein.run import command
-from protein.run.command import CommandBackend
-from protein.types import TrialEnd
+from protein.run import command, process
+from protein.run.command import CommandBackend, CommandRecord, CommandSettings
+from protein.run.machine import oom_kills
+from protein.run.process import TrialProcess
+from protein.types import Direction, Outcome, TrialEnd
 
 
 def test_a_command_is_stopped_at_the_cost_that_it_may_have(backend: CommandBackend, tmp_path: Path) -> None:
@@ -85,7 +88,7 @@ def test_a_command_that_died_costs_nothing_until_the_sweep_looks(backend: Comman
     known = time.monotonic()  # the server has told of the end before
     time.sleep(0.2)  # the sweep waits for its store
     found = wait(backend)[1].outcome
-    assert (found.end, found.reason.partition(":")[0]) == (TrialEnd.CRASHED, "killed by SIGKILL (out of memory?)")
+    assert (found.end, found.reason) == (TrialEnd.INTERRUPTED, "preempted: SIGKILL from outside ended it")
     assert 5.0 <= found.cost_seconds <= 5.0 + known - process.record._cost_at  # type: ignore[attr-defined]
 
 
@@ -151,3 +154,115 @@ def test_the_server_of_commands_may_die(backend: CommandBackend, tmp_path: Path)
     assert outcome(backend, job(tmp_path, good)).score == 1
     os.kill(backend._server._pid, signal.SIGKILL)
     assert outcome(backend, job(tmp_path, good, 1)).score == 1
+
+
+REGEX = {"score_from": "regex", "score": r"acc (\S+)"}
+ACCEPT = {"accept": (1, 134)}
+SCORE, RESULT = '{"steps": 1, "score": 0.4}', '{"result": 0.5}'
+OUTSIDE = "preempted: {} from outside ended it"
+CAPPED = (TrialEnd.CAPPED, "stopped at its cost cap")
+COMPLETE, CRASHED, INTERRUPTED = TrialEnd.COMPLETE, TrialEnd.CRASHED, TrialEnd.INTERRUPTED
+
+
+def ended(
+    lines: list[str],
+    code: int | None,
+    *,
+    told: tuple[TrialEnd, str] | None = None,
+    late: list[str] | None = None,
+    outside: bool = False,
+    accept: tuple[int, ...] = (),
+    **how: Any,
+) -> Outcome:
+    """Returns the outcome of a command that has said this and ended so, without a process.
+
+    `told`: how and why the sweep ends it before it says the `late` lines. A line that begins with "fd" is said on the
+    descriptor for reports, and others on stdout.
+    """
+    one = job(Path("/nowhere"), "true", accept_exit_codes=accept, **how)
+    backend = CommandBackend(Direction.MAXIMIZE)
+    record = CommandRecord(backend, one, CommandSettings.from_config(one.config), ["true"], Path("/nowhere"))
+    process = record.process = TrialProcess.__new__(TrialProcess)
+    now = time.monotonic()
+    process.record, process.began, process._ended_at, process._pauses = record, now, now + 1.0, []
+    process.exit_code, process.is_lost, process.from_outside = code, code is None, outside
+    process.requested_end, process._oom_kills = None, oom_kills()
+    for said in (lines, late or []):
+        for line in said:
+            pipe = "report" if line.startswith("fd") else "stdout"
+            record.take(line.removeprefix("fd").encode() + b"\n", pipe)
+        process.requested_end = told
+    record.close()
+    backend.close()
+    return record.outcome()
+
+
+@pytest.mark.parametrize(
+    ("lines", "code", "how", "expected"),
+    [
+        # The result first, the exit code second.
+        ([SCORE, RESULT], 0, {}, (COMPLETE, 0.5, "")),
+        ([SCORE, RESULT], -11, {}, (COMPLETE, 0.5, "after its result: killed by SIGSEGV")),
+        ([RESULT, "free(): invalid pointer"], 134, {}, (COMPLETE, 0.5, "after its result: exited with code 134")),
+        ([RESULT], 1, {}, (COMPLETE, 0.5, "after its result: exited with code 1")),
+        (["fd" + RESULT, "acc 0.4"], 139, REGEX, (COMPLETE, 0.5, "after its result: exited with code 139")),
+        ([RESULT], None, {}, (COMPLETE, 0.5, "after its result: the server of trials died")),
+        ([RESULT], -9, {}, (COMPLETE, 0.5, "after its result: killed by SIGKILL (out of memory?)")),
+        ([RESULT], -15, {"told": CAPPED}, (COMPLETE, 0.5, "after its result: stopped at its cost cap")),
+        ([RESULT], -15, {"outside": True}, (COMPLETE, 0.5, "after its result: killed by SIGTERM")),
+        ([RESULT, RESULT], -6, {}, (COMPLETE, 0.5, "after its result: killed by SIGABRT")),  # of two ranks
+        # What goes on after it was not final; a signal's handler may tell what it has so far.
+        ([RESULT, SCORE], -11, {}, (CRASHED, None, 'killed by SIGSEGV: {"steps": 1, "score": 0.4}')),
+        ([RESULT, '{"result": 0.6}'], -11, {}, (CRASHED, None, 'killed by SIGSEGV: {"result": 0.6}')),
+        (['{"result": NaN}'], -11, {}, (CRASHED, None, 'killed by SIGSEGV: {"result": NaN}')),
+        ([SCORE], -15, {"told": CAPPED, "late": [RESULT]}, (TrialEnd.CAPPED, 0.4, "stopped at its cost cap")),
+        ([RESULT], 143, {"outside": True}, (INTERRUPTED, None, OUTSIDE.format("SIGTERM"))),
+        # A score is not final by itself, unless the user says so of the exit code.
+        ([SCORE], -6, {}, (CRASHED, None, 'killed by SIGABRT: {"steps": 1, "score": 0.4}')),
+        (["acc 0.4"], 134, REGEX, (TrialEnd.USER_ERROR, None, "exited with code 134: acc 0.4")),
+        (["acc 0.4"], 134, REGEX | ACCEPT, (COMPLETE, 0.4, "exited with code 134, which --accept-exit-codes takes")),
+        (["acc 0.4"], -6, REGEX | ACCEPT, (COMPLETE, 0.4, "killed by SIGABRT, which --accept-exit-codes takes")),
+        (["acc 0.4"], -11, REGEX | ACCEPT, (CRASHED, None, "killed by SIGSEGV: acc 0.4")),
+        (
+            ["acc nan"],
+            134,
+            REGEX | ACCEPT,
+            (TrialEnd.DIVERGED, None, "its last score is nan, which is no finite score"),
+        ),
+        ([], 134, REGEX | ACCEPT, (TrialEnd.MISTAKE, None, "exited with code 134 without a score: no line matched")),
+        # Who has killed it: somebody, also where a shell passes that on, or a handler.
+        ([SCORE], -9, {}, (INTERRUPTED, None, OUTSIDE.format("SIGKILL"))),
+        ([SCORE], 137, {}, (INTERRUPTED, None, OUTSIDE.format("SIGKILL"))),
+        ([SCORE], 143, {}, (INTERRUPTED, None, OUTSIDE.format("SIGTERM"))),
+        ([SCORE], 130, {}, (INTERRUPTED, None, OUTSIDE.format("SIGINT"))),
+        (["usage"], 129, {}, (TrialEnd.USER_ERROR, None, "exited with code 129: usage")),
+        ([SCORE], -9, {"told": (TrialEnd.HUNG, "silent")}, (TrialEnd.HUNG, None, "silent")),
+        ([SCORE], -9, {"told": (TrialEnd.OUT_OF_MEMORY, "2 GiB")}, (TrialEnd.OUT_OF_MEMORY, None, "2 GiB")),
+    ],
+)
+def test_how_a_command_ends_is_told_by_its_result_and_by_who_has_ended_it(
+    lines: list[str], code: int | None, how: dict[str, Any], expected: tuple[TrialEnd, float | None, str]
+) -> None:
+    found = ended(lines, code, **how)
+    assert (found.end, found.score) == expected[:2]
+    assert found.reason.startswith(expected[2]) and bool(found.reason) == bool(expected[2])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "end", "reason"),
+    [
+        (2, 2, INTERRUPTED, OUTSIDE.format("SIGKILL")),
+        (2, 3, TrialEnd.OUT_OF_MEMORY, "killed by SIGKILL: the machine or its container was out of memory"),
+        (None, None, CRASHED, "killed by SIGKILL (out of memory?)"),  # the kernel does not tell
+    ],
+)
+def test_the_kernel_tells_whether_memory_was_short_when_a_command_was_killed(
+    before: int | None, after: int | None, end: TrialEnd, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = iter([before, after])
+    monkeypatch.setattr(f"{__name__}.oom_kills", lambda: next(counts))
+    monkeypatch.setattr(process, "oom_kills", lambda: after)
+    for code in (-9, 137):
+        counts = iter([before, after])
+        found = ended([], code)
+        assert (found.end, found.reason) == (end, reason)

@@ -2,15 +2,20 @@
 
 import dataclasses
 import shutil
+import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_jobs import command_backend, command_notes, job, outcome, python, run  # noqa: F401 (fixtures)
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
-from protein.run.command import CommandBackend
+from protein.ports import Finished, TrialProgress
+from protein.run.command import CommandBackend, CommandRecord, CommandSettings
 from protein.sweep import resuming
-from protein.types import TrialEnd
+from protein.types import Direction, TrialEnd
 
 
 @pytest.mark.parametrize(
@@ -122,12 +127,110 @@ def test_a_command_may_report_its_cost_from_a_checkpoint_before_its_last_report(
     assert outcome(backend, one).cost_seconds == pytest.approx(cost_seconds)
 
 
-def test_a_command_that_has_run_for_as_long_as_it_says_counts_its_cost_from_0(
-    backend: CommandBackend, tmp_path: Path
+class Program:
+    """A program that reports a cost at every step, and its checkpoints, as `CommandRecord` reads it without a process.
+
+    Attributes:
+        account: what it says that it has cost.
+        spent: what it has really cost since the trial began.
+    """
+
+    def __init__(self, backend: CommandBackend, directory: Path, *, pace: float, start: float, steps: bool) -> None:
+        self._backend, self._directory, self._pace, self._start, self._tells_steps = (
+            backend,
+            directory,
+            pace,
+            start,
+            steps,
+        )
+        self.account = self.spent = self.stored = 0.0
+        self.curve: list[tuple[int, float]] = []
+
+    def run(self, begin: int, end: int, account: float) -> None:
+        """Runs from a checkpoint at step `begin`, where it resumes with this cost, to step `end`."""
+        one = job(self._directory, "true")
+        if self.curve:
+            behind = {
+                "spent_seconds": self.stored,
+                "curve_behind": tuple(self.curve),
+                "steps_behind": self.curve[-1][0],
+            }
+            one = dataclasses.replace(one, resumes=self._directory, **behind)  # type: ignore[arg-type]
+        record = CommandRecord(self._backend, one, CommandSettings.from_config(one.config), ["true"], self._directory)
+        record.process = Ended(began=time.monotonic() - 1e6)  # type: ignore[assignment]  # loading took ages
+        self.account = account + self._start
+        for step in range(begin + 1, end + 1):
+            self.account += self._pace
+            steps = f'"steps": {step}, ' if self._tells_steps else ""
+            record.take(f'{{{steps}"score": 1, "cost_seconds": {self.account!r}}}\n'.encode(), "report")
+        self.spent += self._start + self._pace * (end - begin)
+        told = TrialProgress(trial=one.trial, measurements=record.take_measurements())
+        outcome = record.in_reference(Finished(trial=one.trial, outcome=record.outcome()))
+        points = record.in_reference(told).measurements  # type: ignore[union-attr]
+        self.curve += [
+            (one.steps, one.elapsed_seconds) for one in points if one.steps > (self.curve or [(0, 0)])[-1][0]
+        ]
+        self.stored = outcome.outcome.cost_seconds  # type: ignore[union-attr]
+
+
+@dataclasses.dataclass
+class Ended:
+    """A process that has ended by itself."""
+
+    began: float
+    exit_code: int = 0
+    ended = True
+    is_lost = from_outside = False
+    requested_end = None
+    ended_by = 0
+
+    @property
+    def ended_at(self) -> float:
+        return time.monotonic()
+
+    def paused_seconds(self, since: float, until: float) -> float:
+        return 0.0
+
+    def after_result(self) -> str:
+        return ""
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    pace=st.floats(0.01, 100.0),
+    start=st.floats(0.0, 1.0),  # of a step's seconds
+    counts_on=st.booleans(),
+    tells_steps=st.booleans(),
+    runs=st.lists(st.tuples(st.integers(3, 30), st.floats(0.0, 1.0)), min_size=1, max_size=4),
+)
+@example(pace=0.1, start=0.0, counts_on=True, tells_steps=True, runs=[(20, 1.0), (10, 1.0)])
+def test_a_cost_is_charged_once_whether_a_program_counts_it_on_or_anew(
+    pace: float, start: float, counts_on: bool, tells_steps: bool, runs: list[tuple[int, float]]
 ) -> None:
-    code = 'import time; time.sleep(0.6); print(\'{"score": 1, "cost_seconds": 0.5}\')'
-    one = dataclasses.replace(job(tmp_path, python(code)), spent_seconds=0.7)
-    assert outcome(backend, one).cost_seconds == pytest.approx(1.2)
+    """However long it takes to load what it goes on from, and however often it is interrupted."""
+    backend = CommandBackend(Direction.MAXIMIZE)
+    with tempfile.TemporaryDirectory() as folder:
+        program = Program(backend, Path(folder), pace=pace, start=start * pace, steps=tells_steps)
+        at, account, interval = 0, 0.0, (1.0 + start) * pace
+        for length, kept in runs:
+            program.run(at, at + length, account if counts_on else 0.0)
+            # The checkpoint is one of this run, of the last third at least: an older one may look like a beginning.
+            back = int((1.0 - kept) * length / 3)
+            at, account = at + length - back, program.account - back * pace
+        program.run(at, at + 5, account if counts_on else 0.0)
+    backend.close()
+    if not counts_on:
+        assert program.stored == pytest.approx(program.spent)
+    else:  # what a step and a start after a checkpoint cost is not told
+        assert program.account - 1e-6 <= program.stored <= program.spent + 1e-6
+        assert program.stored >= program.spent - len(runs) * interval - 1e-6
+
+
+def test_a_trial_that_continues_another_one_does_not_pay_for_it(backend: CommandBackend, tmp_path: Path) -> None:
+    lines = ['{"steps": 11, "score": 1, "cost_seconds": 111}', '{"steps": 12, "score": 2, "cost_seconds": 122}']
+    code = f"print({chr(10).join(lines)!r})"
+    behind: dict[str, Any] = {"curve_behind": ((1, 11.0), (10, 101.0)), "continued_seconds": 101.0, "steps_behind": 10}
+    assert outcome(backend, dataclasses.replace(job(tmp_path, python(code)), **behind)).cost_seconds == 21.0
 
 
 def test_half_a_copy_of_what_a_trial_continues_is_not_taken_for_its_own(

@@ -161,9 +161,8 @@ def test_several_interrupted_trials_are_spoken_of_as_several() -> None:
     ended = "interrupted when the sweep last ended"
     assert resuming.interrupted([3], True) == f"trial 3 was {ended}: it goes on"
     assert resuming.interrupted([3, 4, 7], True) == f"trials 3, 4 and 7 were {ended}: they go on"
-    assert resuming.interrupted([3, 4], False) == (
-        f"trials 3 and 4 were {ended}: their costs count, and their params may be tried again"
-    )
+    assert resuming.interrupted([3], False) == f"trial 3 was {ended}: it begins again"
+    assert resuming.interrupted([3, 4], False) == f"trials 3 and 4 were {ended}: they begin again"
 
 
 def test_after_kills_a_sweep_makes_the_trials_that_an_undisturbed_one_makes(tmp_path: Path) -> None:
