@@ -155,7 +155,7 @@ class Program:
                 "curve_behind": tuple(self.curve),
                 "steps_behind": self.curve[-1][0],
             }
-            one = dataclasses.replace(one, resumes=self._directory, **behind)  # type: ignore[arg-type]
+            one = dataclasses.replace(one, resumes=self._directory, **behind)
         record = CommandRecord(self._backend, one, CommandSettings.from_config(one.config), ["true"], self._directory)
         record.process = Ended(began=time.monotonic() - 1e6)  # type: ignore[assignment]  # loading took ages
         self.account = account + self._start
@@ -166,11 +166,11 @@ class Program:
         self.spent += self._start + self._pace * (end - begin)
         told = TrialProgress(trial=one.trial, measurements=record.take_measurements())
         outcome = record.in_reference(Finished(trial=one.trial, outcome=record.outcome()))
-        points = record.in_reference(told).measurements  # type: ignore[union-attr]
+        points = record.in_reference(told).measurements
         self.curve += [
             (one.steps, one.elapsed_seconds) for one in points if one.steps > (self.curve or [(0, 0)])[-1][0]
         ]
-        self.stored = outcome.outcome.cost_seconds  # type: ignore[union-attr]
+        self.stored = outcome.outcome.cost_seconds
 
 
 @dataclasses.dataclass
