@@ -150,7 +150,7 @@ class Program:
         """Runs from a checkpoint at step `begin`, where it resumes with this cost, to step `end`."""
         one = job(self._directory, "true")
         if self.curve:
-            behind = {
+            behind: dict[str, Any] = {
                 "spent_seconds": self.stored,
                 "curve_behind": tuple(self.curve),
                 "steps_behind": self.curve[-1][0],
