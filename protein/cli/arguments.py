@@ -147,6 +147,9 @@ class SweepArguments(StoreArguments):
     """With --command: end a trial that writes nothing for so long."""
     accept_changes: Switch = False
     """Go on with a sweep whose command is run or read in another way now. What is searched must be the same."""
+    verbose: Switch = False
+    """Without a terminal, write all of each trial into its line: intervals, how far off predictions were, why it was
+    tried. Else lines are shorter than 120 characters; `protein show` has the rest."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

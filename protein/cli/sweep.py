@@ -62,7 +62,12 @@ def run(command: Command) -> int:
     plan = make_plan(command, console)
     stop = threading.Event()
     asks = asks_to_continue(command.arguments, plan.spec)
-    terminal = _Terminal(console, plan, resuming.why_never_continued(plan.spec) if asks else None)
+    terminal = _Terminal(
+        console,
+        plan,
+        resuming.why_never_continued(plan.spec) if asks else None,
+        is_verbose=command.arguments.verbose,
+    )
     try:
         with caught(stop), terminal:
             status = run_plan(plan, terminal, stop)
@@ -280,8 +285,9 @@ class _Terminal(contextlib.ExitStack):
     processes that begin it at the same moment, only the one that starts the first trial runs it.
     """
 
-    def __init__(self, console: Console, plan: Plan, why_not_continued: str | None) -> None:
+    def __init__(self, console: Console, plan: Plan, why_not_continued: str | None, *, is_verbose: bool) -> None:
         super().__init__()
+        self._is_verbose = is_verbose
         self.beginning: Beginning | None = None
         self._console, self._plan, self._why_not_continued = console, plan, why_not_continued
         self._announced = False
@@ -291,7 +297,9 @@ class _Terminal(contextlib.ExitStack):
 
     def begin(self, beginning: Beginning) -> None:
         self.beginning = beginning
-        self._watcher: Listener = self.enter_context(make_watcher(self._console, score_range(self._plan.spec.env)))
+        self._watcher: Listener = self.enter_context(
+            make_watcher(self._console, score_range(self._plan.spec.env), is_verbose=self._is_verbose)
+        )
 
     def announce(self) -> None:
         """Prints what begins, where, and what of the user's wishes cannot be; not twice."""

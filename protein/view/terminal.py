@@ -31,6 +31,7 @@ MAX_FRONT_ROWS = 12
 MAX_PLOT_HEIGHT = 16
 _MAX_CLOCK_SECONDS = 86_400e4  # a time of day much later says nothing, and far later there is none
 MIN_SPENT_SECONDS = 1.0  # a rate over less is noise
+MAX_LINE = 119  # characters of a plain line about a trial
 MAX_WIDTH = 160  # wider lines are hard to read
 MAX_PARAM_LINES = 4
 # The time of grace that the backends of this machine give a trial; one on another machine may take longer.
@@ -65,6 +66,12 @@ class BudgetProgress:
             parts.append(f"done in about {text.seconds(self.eta_seconds)}{when}")
         return ", ".join(parts)
 
+    def brief(self) -> str:
+        """Returns the progress in few words: what is spent, of what, and how long the rest takes."""
+        budget = "" if self.budget_seconds is None else f" of {text.seconds(self.budget_seconds)}"
+        ends = f", done in about {text.seconds(self.eta_seconds)}" if self.eta_seconds else ""
+        return f"{text.seconds(self.spent_seconds)}{budget} spent{ends}"
+
 
 class Watcher(Listener, Protocol):
     """A listener that holds the terminal while its `with` block lasts."""
@@ -74,20 +81,24 @@ class Watcher(Listener, Protocol):
     def __exit__(self, kind: type[BaseException] | None, value: object, traceback: TracebackType | None) -> None: ...
 
 
-def make_watcher(console: Console, score_range: text.Range | None = None) -> Watcher:
+def make_watcher(console: Console, score_range: text.Range | None = None, *, is_verbose: bool = False) -> Watcher:
     """Returns the live view for a terminal, plain lines for anything else.
 
-    `score_range` is the lowest and the highest possible score.
+    Args:
+        console: to print to.
+        score_range: the lowest and the highest possible score.
+        is_verbose: whether plain lines of trials may be longer than `MAX_LINE`.
     """
-    live = console.is_terminal and not console.is_dumb_terminal
-    return LiveWatcher(console, score_range) if live else PlainWatcher(console, score_range)
+    if console.is_terminal and not console.is_dumb_terminal:
+        return LiveWatcher(console, score_range)
+    return PlainWatcher(console, score_range, is_verbose=is_verbose)
 
 
 class PlainWatcher:
     """One line per event, each with the time of day, written at once."""
 
-    def __init__(self, console: Console, score_range: text.Range | None = None) -> None:
-        self._console, self._score_range = console, score_range
+    def __init__(self, console: Console, score_range: text.Range | None = None, *, is_verbose: bool = False) -> None:
+        self._console, self._score_range, self._is_verbose = console, score_range, is_verbose
         self._spent_before: float | None = None
         self._told_of_ending = False
 
@@ -108,13 +119,20 @@ class PlainWatcher:
     def started(self, trial: TrialRecord) -> None:
         expected = trial.predicted_cost_seconds
         cost = "" if expected is None else f", about {text.seconds(expected.value)}"
-        self.log(f"trial {trial.number} started: {trial.origin}{cost}")
+        self._about_trial(f"trial {trial.number} started: {trial.origin}", cost)
 
     def finished(self, trial: TrialRecord, status: SweepStatus) -> None:
         self.update(status)
         shown = shown_trial(trial, status.sweep.spec.direction)
-        line = text.outcome_line(text.clipped(shown, self._score_range))
-        self.log(f"{line}; {progress(status, self._spent_before or 0.0).line()}")
+        line = text.outcome_line(text.clipped(shown, self._score_range), is_brief=not self._is_verbose)
+        now = progress(status, self._spent_before or 0.0)
+        self._about_trial(line, f"; {now.line() if self._is_verbose else now.brief()}")
+
+    def _about_trial(self, line: str, end: str) -> None:
+        """Writes a line about a trial, which is cut before its end where it would be too long."""
+        if not self._is_verbose:
+            line = text.shorten(" ".join(cleaned(line, MAX_TEXT).split()), MAX_LINE - len("HH:MM:SS ") - len(end))
+        self.log(line + end)
 
     def log(self, line: str) -> None:
         self._console.file.write(f"{time.strftime('%H:%M:%S')} {cleaned(line, MAX_TEXT)}\n")

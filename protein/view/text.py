@@ -222,14 +222,25 @@ def shorten(text: str, width: int) -> str:
     return text if len(text) <= width else text[: max(width - 1, 0)] + "…"
 
 
-def outcome_line(trial: TrialRecord) -> str:
-    """Returns a finished trial as one line: number, score and cost beside their predictions, and why it was tried."""
+def outcome_line(trial: TrialRecord, *, is_brief: bool = False) -> str:
+    """Returns a finished trial as one line: number, score and cost beside their predictions, and why it was tried.
+
+    A brief one leaves out why, the intervals, and how far off the predictions were.
+    """
     if trial.end is TrialEnd.INTERRUPTED:
         result = f"interrupted after {seconds(trial.cost_seconds)}"
     elif trial.state is TrialState.FAILED:
         # A mistake ends the sweep with an error that gives the whole reason.
         reason = trial.reason.partition(": ")[0] if trial.end is TrialEnd.MISTAKE else trial.reason
         result = f"failed after {seconds(trial.cost_seconds)}: {cleaned(reason, MAX_CELL)}"
+    elif is_brief:
+        guesses = [] if trial.predicted_score is None else [score(trial.predicted_score.value)]
+        if trial.predicted_cost_seconds is not None:
+            guesses.append(f"in {seconds(trial.predicted_cost_seconds.value)}")
+        result = f"score {score(trial.score)} in {seconds(trial.cost_seconds)}"
+        result += f" (predicted {' '.join(guesses)})" if guesses else ""
+        if trial.state is TrialState.PRUNED:
+            result += f", {cleaned(trial.reason, MAX_CELL) or 'stopped early'}"
     else:
         result = f"score {score(trial.score)}"
         if trial.predicted_score is not None:
@@ -244,7 +255,8 @@ def outcome_line(trial: TrialRecord) -> str:
             result += f", predicted {seconds(trial.predicted_cost_seconds.value)}{missed}"
         if trial.state is TrialState.PRUNED:
             result += f", {cleaned(trial.reason, MAX_CELL) or 'stopped early'}"
-    return " ".join(f"trial {trial.number}: {result}; {cleaned(trial.origin, MAX_CELL)}".split())
+    why = "" if is_brief else f"; {cleaned(trial.origin, MAX_CELL)}"
+    return " ".join(f"trial {trial.number}: {result}{why}".split())
 
 
 def hellaswag(share: float) -> str:

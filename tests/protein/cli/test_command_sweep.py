@@ -262,7 +262,7 @@ def test_a_command_that_never_reports_ends_the_sweep_at_its_first_trial(
     assert sweep("--score-regex", "accuracy (.*)", *hooks) == 2
     printed = capsys.readouterr()
     error = printed.err.strip()
-    assert re.search(r" trial 0: failed after \S+s: exited without a score; initial config;", printed.out), printed.out
+    assert re.search(r" trial 0: failed after \S+s: exited without a score;", printed.out), printed.out
     assert "trial 0: exited without a score: no line matched 'accuracy (.*)'; its last line: step" in error
     assert error.endswith("Correct it and run the sweep again, with --accept-changes")
     assert (folder / "told").read_text() == f"{error}\n"

@@ -6,14 +6,17 @@ import json
 import math
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 from sample_trials import failed, many, running, status, sweep_record, trial
 
 from protein.engine import pareto
-from protein.types import CONTINUABLE, CONTINUABLE_SECONDS, Artifact, Estimate, TrialState, spent_seconds
+from protein.types import CONTINUABLE, CONTINUABLE_SECONDS, Artifact, Estimate, TrialEnd, TrialState, spent_seconds
 from protein.view import data, tables, terminal, text
 from protein.view.terminal import progress
 
@@ -72,7 +75,7 @@ def test_the_eta_of_a_resumed_sweep_leaves_out_what_waiting_trials_have_cost(
         watcher.update(before)
         watcher.finished(dataclasses.replace(trial(1, 3660.0, 2.0), lost_seconds=1800.0), after)
     assert isinstance(console.file, io.StringIO)
-    assert "1h00m left, done in about 1h00m" in console.file.getvalue()
+    assert "done in about 1h00m" in console.file.getvalue()
 
 
 def test_the_eta_goes_by_what_this_process_has_spent() -> None:
@@ -112,9 +115,10 @@ def test_on_a_terminal_finished_trials_scroll_by_above_the_live_view() -> None:
     assert written.count("\x1b[?25l") == written.count("\x1b[?25h") == 1  # the cursor comes back
 
 
-def test_without_a_terminal_each_event_is_one_plain_line() -> None:
+@pytest.mark.parametrize("is_verbose", [True, False])
+def test_without_a_terminal_each_event_is_one_plain_line(is_verbose: bool) -> None:
     file = io.StringIO()
-    watcher = terminal.make_watcher(tables.make_console(file))
+    watcher = terminal.make_watcher(tables.make_console(file), is_verbose=is_verbose)
     assert isinstance(watcher, terminal.PlainWatcher)
     with watcher:
         watcher.update(status([trial(0, 30.0, 5.0)], elapsed_seconds=0.5))
@@ -125,13 +129,49 @@ def test_without_a_terminal_each_event_is_one_plain_line() -> None:
         watcher.log("the store refused a write")
         for _ in range(2):
             watcher.update(status([done, running(2)], stopping=True))
+    ended = (
+        "trial 1: score 9.000, predicted 10.00 (8.000 to 11.50), off by -1.000 (0.6 sd), in 40.0s, predicted 30.0s, off"
+        " by +33 % (1.3 sd); improving the front near 30 s; 1m10s of 1m50s spent, 40.0s left, done in about 1m20s"
+        if is_verbose
+        else "trial 1: score 9.000 in 40.0s (predicted 10.00 in 30.0s); 1m10s of 1m50s spent, done in about 1m20s"
+    )
     assert [re.sub(r"^\d\d:\d\d:\d\d ", "", line) for line in file.getvalue().splitlines()] == [
         "trial 1 started: improving the front near 30 s, about 30.0s",
-        "trial 1: score 9.000, predicted 10.00 (8.000 to 11.50), off by -1.000 (0.6 sd), in 40.0s, predicted 30.0s, off"
-        " by +33 % (1.3 sd); improving the front near 30 s; 1m10s of 1m50s spent, 40.0s left, done in about 1m20s",
+        ended,
         "the store refused a write",
         "ending the running trials, within 10 s on this machine; Ctrl-C again kills them at once",
     ]
+
+
+@given(
+    number=st.integers(0, 10**6),
+    seconds=st.floats(0.001, 1e6),
+    score=st.floats(-1e12, 1e12),
+    words=st.text(max_size=300),
+    state=st.sampled_from([TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAILED]),
+    budget=st.none() | st.floats(1.0, 1e7),
+)
+@settings(max_examples=60)
+def test_plain_lines_about_a_trial_are_shorter_than_120_characters(
+    number: int, seconds: float, score: float, words: str, state: TrialState, budget: float | None
+) -> None:
+    reason = "" if state is TrialState.COMPLETE else words
+    end = {
+        TrialState.COMPLETE: TrialEnd.COMPLETE,
+        TrialState.PRUNED: TrialEnd.STOPPED_EARLY,
+        TrialState.FAILED: TrialEnd.CRASHED,
+    }[state]
+    changes: dict[str, Any] = {"number": number, "origin": words, "reason": reason, "state": state, "end": end}
+    if state is TrialState.FAILED:
+        changes |= {"score": None, "predicted_score": None}
+    done = dataclasses.replace(trial(1, seconds, score, predicted=True), **changes)
+    file = io.StringIO()
+    with terminal.make_watcher(tables.make_console(file)) as watcher:
+        watcher.started(dataclasses.replace(running(1), number=number, origin=words))
+        watcher.finished(done, status([done], elapsed_seconds=seconds, max_cost_seconds=budget))
+    started, finished = file.getvalue().split("\n")[:2]
+    assert max(map(len, (started, finished))) < 120 and file.getvalue().count("\n") == 2
+    assert f"trial {number} started:" in started and f"trial {number}: " in finished and " spent" in finished
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 120, 200])
@@ -181,7 +221,7 @@ def test_watchers_clip_predictions_to_the_possible_scores() -> None:
     high = dataclasses.replace(trial(1, 30.0, 18.69), predicted_score=Estimate(value=22.0, low=15.89, high=25.0))
     said = "score 18.69, predicted 21.00 (15.89 to 21.00), off by -2.31 "
     for console in (terminal_console(), tables.make_console(io.StringIO())):
-        with terminal.make_watcher(console, (-21.0, 21.0)) as watcher:
+        with terminal.make_watcher(console, (-21.0, 21.0), is_verbose=True) as watcher:
             watcher.finished(high, status([high]))
         assert isinstance(console.file, io.StringIO)
         assert said in " ".join(console.file.getvalue().split())
