@@ -1,4 +1,4 @@
-"""The one "did you mean": how a message about an unknown name ends. It imports nothing, so every package may use it."""
+"""Words in messages: the one "did you mean", and numbers of things. It imports nothing, so every package may use it."""
 
 import difflib
 import re
@@ -6,6 +6,11 @@ from collections.abc import Iterable, Mapping
 
 MIN_LIKENESS = 0.66  # from here on a name counts as a slip of another; at 0.5 unrelated names were suggested
 MIN_PART = 3  # letters that a name must have to be taken for a part of another
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """Returns a number of things in words: `1 trial`, `2,000 trials`; `many` is needed where it is not `one` + "s"."""
+    return f"1 {one}" if number == 1 else f"{number:,} {many or one + 's'}"
 
 
 def nearest(name: str, known: Iterable[str], other_words: Mapping[str, str] | None = None) -> str:

@@ -36,6 +36,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import Session
 
 from protein.errors import StoreError
+from protein.spelling import counted
 from protein.types import Artifact, Machine, TrialState
 
 from . import values
@@ -193,7 +194,7 @@ def write(session: Session, items: Iterable[Item], shown: str, progress: Progres
         _insert_trials(session, sweep_id, batch)
         batch = []
         if num_trials != expected:
-            raise StoreError(f"sweep '{done[-1][0]}' should have {expected} trials and has {num_trials}")
+            raise StoreError(f"sweep '{done[-1][0]}' should have {counted(expected, 'trial')} and has {num_trials}")
         done[-1] = (done[-1][0], num_trials, num_points)
 
     try:
@@ -314,14 +315,14 @@ def _strays(session: Session) -> Iterator[Damage]:
     """Yields rows that belong to no row: a database keeps that from happening, a damaged file does not."""
     t, m, a, n = TrialRow, MeasurementRow, ArtifactRow, AnnotationRow
     asked = (
-        ("trials belong to no sweep", select(func.count()).where(t.sweep_id.not_in(select(SweepRow.id)))),
-        ("curve points belong to no trial", select(func.count()).where(m.trial_id.not_in(select(t.id)))),
-        ("artifacts belong to no trial", select(func.count()).where(a.trial_id.not_in(select(t.id)))),
-        ("annotations belong to no trial", select(func.count()).where(n.trial_id.not_in(select(t.id)))),
+        ("trial", "sweep", select(func.count()).where(t.sweep_id.not_in(select(SweepRow.id)))),
+        ("curve point", "trial", select(func.count()).where(m.trial_id.not_in(select(t.id)))),
+        ("artifact", "trial", select(func.count()).where(a.trial_id.not_in(select(t.id)))),
+        ("annotation", "trial", select(func.count()).where(n.trial_id.not_in(select(t.id)))),
     )
-    for what, query in asked:
+    for what, owner, query in asked:
         if count := session.scalar(query):
-            yield Damage(what=f"{count} {what}")
+            yield Damage(what=f"{counted(count, f'{what} belongs', f'{what}s belong')} to no {owner}")
 
 
 def _damaged_trials(session: Session, sweep_id: int) -> Iterator[tuple[int | None, str, int]]:

@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from protein.spelling import counted
+
 from .environments import VectorEnv, closing, make, playing, spec
 from .errors import ConfigError, TrainerError
 from .machine import checkpoint as checkpoints
@@ -80,7 +82,10 @@ def evaluate(
     saved = policies.read(checkpoint_path, prefix=policies.ACTING)
     num_envs = min(num_envs, episodes)
     if num_envs < 1 or episodes % num_envs:
-        raise ConfigError(f"{episodes} episodes cannot be shared evenly by {num_envs} environments: give a multiple")
+        raise ConfigError(
+            f"{counted(episodes, 'episode')} cannot be shared evenly by {counted(num_envs, 'environment')}: give a"
+            " multiple"
+        )
     count, where = resolve_threads(threads), resolve_device(device)
     config = saved.config
     num_envs = envs_for(episodes, num_envs, spec(env, saved.args_of(env)).agents_per_env)

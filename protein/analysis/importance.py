@@ -30,6 +30,7 @@ from protein.engine.score_model import ScoreScale, fit_score_model
 from protein.engine.settings import EngineSettings
 from protein.errors import UsageError
 from protein.space import Categorical, Space
+from protein.spelling import counted
 from protein.types import Observation
 
 Target = Literal["score", "cost"]
@@ -152,7 +153,7 @@ def _answer(method: str, space: Space, data: History, x: Array, result: Array, t
         )
     if len(x) < MIN_TRIALS:
         return dataclasses.replace(
-            about, problem=f"needs {MIN_TRIALS} trials with a score, and there are {len(x)}; wait for more"
+            about, problem=f"needs {MIN_TRIALS} trials with a score, and has {len(x)}; wait for more"
         )
     fixed = [
         name for name, spread in zip(space.names, np.ptp(data.x_scored, axis=0).tolist(), strict=True) if not spread
@@ -235,7 +236,9 @@ def _ped_anova(about: Importance, space: Space, x_unit: Array, result: Array) ->
     finally:
         optuna.logging.set_verbosity(verbosity)
     num_top = math.ceil(share * len(trials))
-    warning = "" if num_top > _MIN_TOP else f"only {num_top} trials count as the best ones; more will change this"
+    few = counted(num_top, "trial counts as the best one", "trials count as the best ones")
+    warning = "" if num_top > _MIN_TOP else f"only {few}; more will change this"
+
     found = {name: values[name] for name in space.names}
     return dataclasses.replace(about, values=found, shares=_shares(found), warning=warning)
 

@@ -142,7 +142,7 @@ class SweepModel:
             data = History.of(space, observations, [])
             if len(data.scores) < MIN_SCORES:
                 raise UsageError(
-                    f"the model needs {MIN_SCORES} trials with a score, and there are {len(data.scores)}; wait for more"
+                    f"the model needs {MIN_SCORES} trials with a score, and has {len(data.scores)}; wait for more"
                 )
             try:
                 score = recommend.fitted(space, observations, sample) if learnt is None else learnt.score

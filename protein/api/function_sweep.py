@@ -44,6 +44,7 @@ from protein.ports import SweepStatus
 from protein.run.function import FunctionBackend, FunctionProcesses, Train
 from protein.run.machine import slots_of_machine
 from protein.space import Space
+from protein.spelling import counted
 from protein.sweep import provenance
 from protein.sweep.stop_conditions import StopWhen
 from protein.sweep.trouble import MIN_FREE_DISK_OF_STORE_BYTES
@@ -423,4 +424,4 @@ def _limits(beginning: Beginning) -> list[str]:
 
 
 def _count(count: int) -> str:
-    return "1 trial" if count == 1 else f"{count} trials"
+    return counted(count, "trial")

@@ -18,7 +18,7 @@ from protein.api import stores
 from protein.columns import FIELDS, MAX_CURVE_POINTS, MAX_CURVES, OTHERS, TrialColumns
 from protein.errors import UsageError
 from protein.ports import Store
-from protein.spelling import nearest
+from protein.spelling import counted, nearest
 from protein.types import Direction, SweepRecord, SweepSpec
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class LoadedSweep:
         self.trials: pandas.DataFrame = _frame(frames, columns, sweep.spec.direction)
 
     def __repr__(self) -> str:
-        return f"LoadedSweep({self.name!r}, {len(self.trials)} trials)"
+        return f"LoadedSweep({self.name!r}, {counted(len(self.trials), 'trial')})"
 
     @functools.cached_property
     def curves(self) -> "pandas.DataFrame":

@@ -13,7 +13,7 @@ from protein.cli.output import Progress, answer
 from protein.cli.parse import Command
 from protein.cli.signals import caught
 from protein.errors import UsageError
-from protein.spelling import nearest
+from protein.spelling import counted, nearest
 from protein.trainer.language.data import preparing, tokenizers
 from protein.trainer.language.data.corpus import Corpus, Part, open_corpus
 from protein.trainer.language.data.shards import Description
@@ -59,7 +59,7 @@ def _tokenize(arguments: DataArguments) -> int:
     files = preparing.find_files(arguments.paths, arguments.match)
     total = sum(file.stat().st_size for file in files)
     if not total:
-        raise UsageError(f"the {len(files)} files hold no text; give files of text")
+        raise UsageError(f"{counted(len(files), 'file holds', 'files hold')} no text; give files of text")
     if chosen == BYTES:
         _require_space(into, 2 * total)  # a token of uint16 for each byte
     split = preparing.Split.of(share, total)
@@ -186,7 +186,7 @@ def _written(description: Description) -> dict[str, dict[str, int]]:
 
 def _print(as_json: bool, folder: Path, vocab_size: int, found: Mapping[str, Mapping[str, int]], *more: str) -> None:
     """Prints what a folder holds; `more` lines for people alone."""
-    lines = [f"vocabulary: {vocab_size:,} tokens"]
+    lines = [f"vocabulary: {counted(vocab_size, 'token')}"]
     for part, has in found.items():
         counts = f"{_counted(has['documents'], 'document')} in {_counted(has['shards'], 'shard')}"
         bytes_per_token = has["bytes"] / max(has["tokens"], 1)
@@ -198,4 +198,4 @@ def _print(as_json: bool, folder: Path, vocab_size: int, found: Mapping[str, Map
 
 
 def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+    return counted(number, what)

@@ -31,6 +31,7 @@ from protein.cli.parse import Command
 from protein.errors import ProteinError, UsageError
 from protein.run import speed
 from protein.run.machine import troubles
+from protein.spelling import counted
 from protein.trackers.tracker import TRACKERS
 from protein.trainer.machine.cores import usable_cores
 from protein.units import format_size
@@ -279,7 +280,7 @@ def _store(store_url: str) -> Check:
     if path is None or path.exists():
         with stores.opened(store_url) as store:
             number = len(store.list_sweeps())
-            detail = f"{hidden(store_url)}: {number} sweep{'' if number == 1 else 's'}"
+            detail = f"{hidden(store_url)}: {counted(number, 'sweep')}"
         if path is not None and not all(os.access(place, os.W_OK) for place in (path, path.resolve().parent)):
             detail += "; it can only be read here: to sweep, get permission to write it and its folder, or name another"
             return Check("store", "note", f"{detail} with --store")

@@ -25,6 +25,7 @@ from protein.cli.parse import Command
 from protein.cli.signals import caught
 from protein.config.resolve import file_name
 from protein.errors import UsageError
+from protein.spelling import counted
 from protein.sweep.resuming import TRAINERS_FILE, checkpoint_header
 from protein.trainer.errors import TrainerError
 from protein.trainer.kinds import read
@@ -249,7 +250,7 @@ def _conclude(
 
 
 def _episodes(number: int) -> str:
-    return f"{number} episode{'' if number == 1 else 's'}"
+    return counted(number, "episode")
 
 
 def _num_envs(episodes: int, env: str) -> int:

@@ -15,6 +15,7 @@ from protein.errors import TrialFailed, UsageError
 from protein.imports.runs import Source
 from protein.names import folder_name
 from protein.space.parameters import Parameter
+from protein.spelling import counted
 from protein.trackers.tracker import TRACKERS, check_trackers
 from protein.types import Direction
 from protein.units import format_size
@@ -192,7 +193,7 @@ def run_sync(command: Command) -> int:
     failed = [one for one in found if one.error]
     for one in found:
         if not one.error and not arguments.json:
-            written = f"{one.num_written} trial{'' if one.num_written == 1 else 's'} written"
+            written = f"{counted(one.num_written, 'trial')} written"
             console.print(f"{one.name}: {written}; to see the sweep there, {one.how_to_look}", soft_wrap=True)
     if failed:
         again = commands.command(*command.words)

@@ -17,6 +17,7 @@ from protein.direction import shown_trial
 from protein.engine.forecasts import forecast_quality
 from protein.errors import UsageError
 from protein.ports import Store
+from protein.spelling import counted
 from protein.trainer.kinds import kind_of
 from protein.types import Measurement, SweepRecord, TrialRecord
 from protein.view import data, tables
@@ -95,7 +96,7 @@ def _calibration(sweep: SweepRecord, stored: Sequence[TrialRecord], arguments: S
     path: Path | None = None
     try:  # beside a store that may only be read this fails; the figures can be told all the same
         path = picture(stores.url(arguments.store), name, "calibration.png")
-        title = f"{name}: predicted and measured, {len(score.forecasts)} trials"
+        title = f"{name}: predicted and measured, {counted(len(score.forecasts), 'trial')}"
         views.write_picture(score, cost, title, path)
         plot = f"plot: {display_path(path)}"
     except UsageError as error:

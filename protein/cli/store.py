@@ -16,7 +16,7 @@ from protein.cli.output import Progress, answer, moved_lines, moved_plain, print
 from protein.cli.parse import Command
 from protein.config.layers import display_path
 from protein.errors import ProteinError, StoreError, StoreUnavailable, UsageError
-from protein.spelling import nearest
+from protein.spelling import counted, nearest
 from protein.storage import existing
 from protein.types import SweepRecord
 from protein.units import format_size
@@ -71,7 +71,7 @@ def _check(arguments: StoreCommandArguments, url: str) -> int:
     if len(found) > MAX_DAMAGES:
         console.print(f"and {len(found) - MAX_DAMAGES} more", soft_wrap=True)
     if found:
-        values = "1 value is" if len(found) == 1 else f"{len(found)} values are"
+        values = counted(len(found), "value is", "values are")
         console.print(f"{_shown(url)}: {values} damaged; restore it from a backup", soft_wrap=True)
         return 1
     console.print(f"{_shown(url)} is whole: {sweeps} {'sweep' if sweeps == 1 else 'sweeps'}", soft_wrap=True)
@@ -182,9 +182,7 @@ def run_remove(command: Command) -> int:
         console = tables.make_console()
         place = display_path(removal.folder)
         files = f"the {format_size(removal.num_bytes)} of files of its trials in {place}"
-        what = (
-            f"sweep '{arguments.sweep}' with {'1 trial' if removal.num_trials == 1 else f'{removal.num_trials} trials'}"
-        )
+        what = f"sweep '{arguments.sweep}' with {counted(removal.num_trials, 'trial')}"
         what += "" if arguments.keep_files or not removal.paths else f", and {files}"
         if not arguments.yes and not _agreed(what):
             raise UsageError("nothing was removed; give --yes to remove it without being asked")
@@ -248,7 +246,7 @@ def run_clean(command: Command) -> int:
 
 def _cleaned(plan: keeping.Cleaning, dry_run: bool) -> str:
     trials = len({one.trial for one in plan.freed})
-    kept = f"{len(plan.kept)} {'trial keeps its' if len(plan.kept) == 1 else 'trials keep their'} checkpoints"
+    kept = f"{counted(len(plan.kept), 'trial keeps its', 'trials keep their')} checkpoints"
     if number := len(plan.to_go_on):
         kept += f", {number} of them to be continued (--finished frees {'this' if number == 1 else 'these'}, too)"
     if not plan.freed:

@@ -37,6 +37,7 @@ from protein.errors import ConfigError, UsageError
 from protein.ports import Listener, SweepStatus
 from protein.run.machine import Slots, slots_of_machine
 from protein.space import Space
+from protein.spelling import counted
 from protein.sweep import resuming
 from protein.sweep.stop_conditions import StopWhen, parse_moment
 from protein.trackers.tracker import check_trackers
@@ -340,7 +341,7 @@ def _announcement(beginning: Beginning) -> str:
         spec = beginning.sweep.spec
         space = Space.from_dict(spec.space)
         number = len(space.names)
-        line = f"sweep '{name}': {number} value{' is' if number == 1 else 's are'} searched, {limits}"
+        line = f"sweep '{name}': {counted(number, 'value is', 'values are')} searched, {limits}"
         line += f"; searched: {', '.join(map(text.searched, space.parameters))}"
         if space.fixed and command_sweep.runs_command(spec.config):
             shown = [f"{key} {value}" for key, value in space.fixed.items()][:_MAX_FIXED]
@@ -350,7 +351,7 @@ def _announcement(beginning: Beginning) -> str:
             line += f"; warm start from {described_sources(taken)}"
         return line
     number, spent = beginning.num_trials, text.seconds(beginning.spent_seconds)
-    return f"sweep '{name}' is resumed: {number} trial{'' if number == 1 else 's'} so far, {spent} {limits}"
+    return f"sweep '{name}' is resumed: {counted(number, 'trial')} so far, {spent} {limits}"
 
 
 def _limits(beginning: Beginning) -> str:

@@ -31,6 +31,7 @@ from protein.cli.signals import caught
 from protein.config.layers import flag, flatten
 from protein.config.resolve import find_env, load, require_subject
 from protein.errors import UsageError
+from protein.spelling import counted
 from protein.trainer.config import RunConfig
 from protein.trainer.errors import DiskError
 from protein.trainer.events import RunResult
@@ -132,8 +133,9 @@ def agents_end(result: RunResult, checkpoint: Path, config: Config) -> list[str]
     assert isinstance(config, RunConfig)
     trusted = ["--env", config.env.name] if ":" in config.env.name or config.policy.module else []
     spread, episodes = result.metrics.get("score_std"), result.metrics.get("evaluation_episodes", 0.0)
+    played = counted(round(episodes), "new episode")
     return [
-        f"score {text.score(result.score)} (standard deviation {text.score(spread)}, {episodes:.0f} new episodes)",
+        f"score {text.score(result.score)} (standard deviation {text.score(spread)}, {played})",
         f"play more episodes with\n  {commands.command('eval', '--checkpoint', str(checkpoint), *trusted)}",
     ]
 

@@ -42,6 +42,7 @@ from protein.engine.gp import Array
 from protein.engine.history import History
 from protein.engine.joint_fit import SourceTrials
 from protein.space import Space
+from protein.spelling import counted
 from protein.types import Budget, Estimate, Observation, Params
 
 BUDGET_SPENT = "the budget is spent"
@@ -201,7 +202,7 @@ def cheapest_points(space: Space, x_unit: Array) -> Array:
 
 def limit_reached(max_trials: int) -> str:
     """Returns in a few words that no more trials are allowed."""
-    return f"the limit of {max_trials} trial{'' if max_trials == 1 else 's'} is reached"
+    return f"the limit of {counted(max_trials, 'trial')} is reached"
 
 
 def why_nothing(space: Space, history: Sequence[Observation], running: Sequence[Params], budget: Budget) -> str:

@@ -39,6 +39,7 @@ from protein.engine.stopping import reason_to_stop
 from protein.engine.warm_start import SourceSweep, beginnings
 from protein.errors import UsageError
 from protein.space import Space
+from protein.spelling import counted
 from protein.types import Budget, Estimate, Measurement, Observation, Params, Suggestion, SuggestionKind
 
 _logger = logging.getLogger(__name__)
@@ -130,7 +131,8 @@ class ProteinDesigner:
         self._num_initial = settings.num_initial
         if warm_start and not self._sources:
             raise UsageError(
-                f"none of the {sum(map(len, warm_start))} trials of the warm start has a score and lies in this space;"
+                f"of the {counted(sum(map(len, warm_start)), 'trial')} of the warm start none has a score and lies in"
+                " this space;"
                 " begin from other trials or none, or give an initial config with values for the parameters that the"
                 " trials lack"
             )
@@ -201,7 +203,9 @@ class ProteinDesigner:
         """Returns the next point of the initial design; where it would cost too much, the same point made cheaper."""
         kind, origin = SuggestionKind.INITIAL_DESIGN, f"initial design {position + 1} of {self._num_initial}"
         if position >= self._num_initial:
-            origin = f"initial design {position + 1}, until {self._num_initial} trials have ended"
+            origin = (
+                f"initial design {position + 1}, until {counted(self._num_initial, 'trial has', 'trials have')} ended"
+            )
         find_cheap = self._space.cost_index is None and not self._sources
         x = next_initial_point(self._initial, data, affordable, find_cheap=find_cheap)
         source = None if x is None else self._from_source.get(keys(x[None, :])[0])

@@ -300,8 +300,7 @@ def fit_laws(space: Space, observations: Sequence[Observation]) -> Laws:
     groups, _ = complete_runs(space, observations)
     if len(groups) < MIN_CONFIGS:
         raise UsageError(
-            f"laws need {MIN_CONFIGS} configs that were trained to their end, and there are {len(groups)}; run more"
-            " trials"
+            f"laws need {MIN_CONFIGS} configs that were trained to their end, and have {len(groups)}; run more trials"
         )
     costs = [observations[i].run_seconds for group in groups for i in group]
     _check_costs(max(min(costs), MIN_COST_SECONDS), max(costs), "took", space.names[index])

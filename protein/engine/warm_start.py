@@ -35,6 +35,7 @@ from protein.engine.score_model import ScoreModel
 from protein.engine.settings import EngineSettings
 from protein.errors import SpaceError
 from protein.space import Categorical, Parameter, Space
+from protein.spelling import counted
 from protein.types import Measurement, Observation, Params, ParamValue, TrialRecord, TrialState
 
 MAX_SNAPSHOT_TRIALS = 300  # of more, half are the best ones, and the rest are spread evenly over the scores
@@ -174,7 +175,7 @@ def described_sources(snapshot: Mapping[str, Any]) -> str:
     count = sum(len(source["trials"]) for source in _sources(snapshot))
     *others, last = (f"'{name}'" for name in source_names(snapshot))
     listed = f"sweeps {', '.join(others)} and {last}" if others else f"sweep {last}"
-    return f"{count} trial{'' if count == 1 else 's'} of {listed}"
+    return f"{counted(count, 'trial')} of {listed}"
 
 
 def _moved(parameter: Parameter, value: ParamValue) -> ParamValue | None:

@@ -43,6 +43,7 @@ import psutil
 
 from protein.errors import UsageError
 from protein.ports import Job
+from protein.spelling import counted
 from protein.trainer.machine.cores import (
     ROOT,
     Thread,
@@ -141,7 +142,7 @@ class Slots:
         words = []
         if self.cores and self.cores[0]:
             shares = sorted(format_cores(share) for share in self.cores)
-            words.append(f"{self.workers} workers, each pinned to its own cores ({' | '.join(shares)})")
+            words.append(f"{counted(self.workers, 'worker')}, each pinned to its own cores ({' | '.join(shares)})")
         if self.gpus:
             shared = "" if self.trials_per_gpu == 1 else f", up to {self.trials_per_gpu} trials a GPU"
             several = "" if self.gpus_per_trial == 1 else f", {self.gpus_per_trial} for a trial"

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protein.errors import SpaceError
-from protein.spelling import nearest
+from protein.spelling import counted, nearest
 from protein.types import ParamValue
 from protein.validate import plain
 
@@ -193,7 +193,8 @@ class Categorical:
         object.__setattr__(self, "default", plain(self.default))
         if len(self.choices) < 2:
             raise SpaceError(
-                f"parameter '{self.name}' has {len(self.choices)} choices; give two or more, or fix its value"
+                f"parameter '{self.name}' has {counted(len(self.choices), 'choice')}; give two or more, or fix"
+                " its value"
             )
         for choice in self.choices:
             if not isinstance(choice, bool | int | float | str) or choice != choice:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from protein.run.machine import processor
+from protein.spelling import counted
 from protein.types import Provenance
 
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
@@ -118,5 +119,5 @@ def _git(*arguments: str, cwd: Path) -> str:
 
 @functools.cache
 def _machine() -> str:
-    parts = (platform.node(), processor(), f"{os.cpu_count()} cores", platform.system())
+    parts = (platform.node(), processor(), counted(os.cpu_count() or 1, "core"), platform.system())
     return ", ".join((*parts, f"Python {platform.python_version()}"))

@@ -30,6 +30,7 @@ from protein.engine import pareto
 from protein.errors import ProteinError, UsageError
 from protein.ports import Finished, Listener, SweepStatus
 from protein.run.command import SECTION
+from protein.spelling import counted
 from protein.types import PREEMPTED, Outcome, ParamValue, SweepSpec, TrialEnd, TrialRecord, TrialState
 
 MAX_FAILURES_IN_A_ROW = 10
@@ -90,7 +91,7 @@ class Failures:
         row = self._row
         good = [trial for trial in trials if trial.state is TrialState.COMPLETE and not trial.excluded]
         last = " ".join(row[-1].reason.split())[:_MAX_REASON]
-        parts = [f"{len(row)} trials in a row failed, the last one with: {last}"]
+        parts = [f"{counted(len(row), 'trial')} in a row failed, the last one with: {last}"]
         reason, count = collections.Counter(trial.reason for trial in row).most_common(1)[0]
         if count == len(row):
             parts.append("all have the same reason")
@@ -133,7 +134,8 @@ class Preemptions:
     def explanation(self) -> str:
         """Returns in one line why trials lost their places."""
         last = " ".join(self._reasons[-1].split())[:_MAX_REASON]
-        parts = [f"trials were preempted {len(self._reasons)} times in a row before any report, the last time: {last}"]
+        times = counted(len(self._reasons), "time")
+        parts = [f"trials were preempted {times} in a row before any report, the last time: {last}"]
         if len(set(self._reasons)) == 1:
             parts.append("the reason was always the same")
         return "; ".join([*parts, "look at the machines where trials run, or name others"])

@@ -40,6 +40,7 @@ from protein.api.definition import PATHS
 from protein.api.recommended import recommendation
 from protein.errors import UsageError
 from protein.ports import Store
+from protein.spelling import counted
 from protein.sweep.ownership import Life
 from protein.types import SweepRecord, spent_seconds
 from protein.view import commands, data, text
@@ -306,7 +307,7 @@ class _Gathering:
             self._told(f"computing what is expected of {name}")
             await self._keep_ready("/expected", sweep=name)
             numbers = self._whole(tables[name], name, fronts[name]["front"])
-            self._told(f"reading {len(numbers)} trials of {name}")
+            self._told(f"reading {counted(len(numbers), 'trial')} of {name}")
             trials[name] = {number: _without_paths(await self._trial(name, number)) for number in numbers}
             curves[name] = await self._curves(name, numbers)
         for name in self._names:
@@ -387,7 +388,7 @@ class _Gathering:
         part = MAX_WHOLE // 4
         wanted = [*measured, *(n for one in expected for n in one["trials"]), *ranked[:part], *ranked[-part:]]
         kept = list(dict.fromkeys([*wanted, *reversed(scores)]))[:MAX_WHOLE]
-        self._left_out.append(f"curves and details of {len(scores) - MAX_WHOLE} trials of {name}")
+        self._left_out.append(f"curves and details of {counted(len(scores) - MAX_WHOLE, 'trial')} of {name}")
         return sorted(kept)
 
     async def _trial(self, name: str, number: int) -> dict[str, Any]:

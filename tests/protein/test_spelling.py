@@ -3,7 +3,7 @@
 import pytest
 
 from protein.config.layers import flag, value_types
-from protein.spelling import nearest
+from protein.spelling import counted, nearest
 
 VALUES = list(value_types())
 FLAGS = [flag(name) for name in VALUES]
@@ -47,3 +47,17 @@ def test_something_unrelated_is_not_suggested(name: str, known: list[str]) -> No
 def test_only_the_names_of_the_section_are_listed() -> None:
     said = nearest("policy.foo", VALUES)
     assert "policy.hidden_size" in said and "train." not in said
+
+
+@pytest.mark.parametrize(
+    ("number", "words", "said"),
+    [
+        (1, ("choice",), "1 choice"),
+        (0, ("choice",), "0 choices"),
+        (2_000, ("trial",), "2,000 trials"),
+        (1, ("trial keeps its", "trials keep their"), "1 trial keeps its"),
+        (3, ("trial keeps its", "trials keep their"), "3 trials keep their"),
+    ],
+)
+def test_a_number_of_things_has_its_plural(number: int, words: tuple[str, ...], said: str) -> None:
+    assert counted(number, *words) == said

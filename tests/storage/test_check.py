@@ -56,7 +56,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
         ("UPDATE trials SET number = 99 WHERE number = 5", "no trial has the number 5"),
         ("UPDATE trials SET steps = 'many' WHERE number = 5", "trial 5: .*not an integer"),
         ("UPDATE trials SET continues = 9 WHERE number = 7", "trial 7: .*not an earlier one"),
-        ("UPDATE trials SET sweep_id = 77 WHERE number = 5", "1 trials belong to no sweep"),
+        ("UPDATE trials SET sweep_id = 77 WHERE number = 5", "1 trial belongs to no sweep"),
         ("UPDATE trials SET predicted_score_low = 9e9 WHERE number = 5", "trial 5: an estimate needs"),
         ("UPDATE annotations SET tags = '3' WHERE excluded", "trial [12]: .*not a list of texts"),
         ("UPDATE annotations SET excluded = 7 WHERE excluded", "trial [12]: .*neither true nor false"),

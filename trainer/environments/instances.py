@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from protein.spelling import counted
+
 from ..errors import TrainerError
 from ..users_code import RAISED, fail
 from .base import Rows
@@ -197,7 +199,7 @@ def require_five(given: Any, who: str, returns: str) -> None:
     several = isinstance(given, tuple | list)
     if several and len(given) == 5:
         return
-    got = f"{len(given)} values" if several else f"a {type(given).__name__}"
+    got = counted(len(given), "value") if several else f"a {type(given).__name__}"
     raise TrainerError(f"{who} returned {got} from step: {returns}")
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from protein.direction import shown_score
 from protein.engine import pareto
 from protein.errors import UsageError
+from protein.spelling import counted
 from protein.types import Direction, TrialEnd, TrialRecord, TrialState
 from protein.view import text
 from protein.view.figures import style
@@ -131,7 +132,9 @@ def _several(axes: Any, sweeps: Sequence[tuple[int, Subject]], direction: Direct
         _failures(axes, done, ink.color, "")
         found = style.front_of(done)
         name = style.plain(text.shorten(record.spec.name, 40))
-        label = f"{name} ({len(done)} trials" + (f", {len(failures(done))} failed)" if failures(done) else ")")
+        label = f"{name} ({counted(len(done), 'trial')}" + (
+            f", {len(failures(done))} failed)" if failures(done) else ")"
+        )
         if found:
             _staircase(axes, found, direction, color=ink.color, linestyle=ink.line, linewidth=1.6)
         drawn = {"marker": ink.mark, "color": ink.color, "s": 40, "edgecolors": "white", "linewidths": 0.8, "zorder": 3}

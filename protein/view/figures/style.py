@@ -21,6 +21,7 @@ from protein.direction import shown_score
 from protein.engine import pareto
 from protein.engine.pareto import MIN_COST_SECONDS
 from protein.errors import UsageError
+from protein.spelling import counted
 from protein.types import Direction, SweepRecord, TrialRecord, spent_seconds
 from protein.units import format_duration
 from protein.view import data, text
@@ -189,8 +190,7 @@ def title(sweeps: Sequence[Subject]) -> str:
         record, trials = sweeps[0]
         spent = text.seconds(spent_seconds(trials))
         finished = data.counts(trials).finished
-        counted = "1 trial" if finished == 1 else f"{finished} trials"
-        return f"{plain(record.spec.name)}: {counted}, {spent} of training"
+        return f"{plain(record.spec.name)}: {counted(finished, 'trial')}, {spent} of training"
     return text.shorten(", ".join(plain(record.spec.name) for record, _ in sweeps), 100)
 
 

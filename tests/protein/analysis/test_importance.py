@@ -81,7 +81,7 @@ def test_a_parameter_that_never_varied_has_no_share(method: str) -> None:
 
 def test_too_few_trials_and_equal_scores() -> None:
     for found in importances(SPACE, TRIALS[:9]):
-        assert "needs 10 trials with a score, and there are 9" in found.problem
+        assert "needs 10 trials with a score, and has 9" in found.problem
     for found in importances(SPACE, []):
         assert "there are 0" in found.problem
     same = [dataclasses.replace(one, score=1.0) for one in TRIALS[:20]]

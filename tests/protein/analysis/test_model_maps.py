@@ -117,7 +117,7 @@ def test_points_that_violate_a_constraint_are_marked() -> None:
 
 
 def test_failures_in_one_line() -> None:
-    with pytest.raises(UsageError, match=r"needs 4 trials with a score, and there are 3"):
+    with pytest.raises(UsageError, match=r"needs 4 trials with a score, and has 3"):
         SweepModel.fit(SPACE, TRIALS[:3])
     model = SweepModel.fit(SPACE, TRIALS[:10])
     anchor = model.anchor()

@@ -180,7 +180,7 @@ def test_sweeps_without_laws_say_why(folder: Path, run: Run) -> None:
     fill(3)
     fill(20, name="plain", cost_parameter=False)
     assert run.error("laws pong") == (
-        "laws need 10 configs that were trained to their end, and there are 3; run more trials"
+        "laws need 10 configs that were trained to their end, and have 3; run more trials"
     )
     assert run.error("laws plain").startswith("laws need a cost parameter above 0, and the space has no cost parameter")
 

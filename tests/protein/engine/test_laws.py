@@ -267,9 +267,9 @@ def test_constraints_on_the_cost_parameter_hold_in_plans(constraint: str) -> Non
 @pytest.mark.parametrize(
     ("observations", "message"),
     [
-        ([], "laws need 10 configs that were trained to their end, and there are 0; run more trials"),
-        (trials(1), "laws need 10 configs that were trained to their end, and there are 1; run more trials"),
-        (trials(1) * 20, "laws need 10 configs that were trained to their end, and there are 1; run more trials"),
+        ([], "laws need 10 configs that were trained to their end, and have 0; run more trials"),
+        (trials(1), "laws need 10 configs that were trained to their end, and have 1; run more trials"),
+        (trials(1) * 20, "laws need 10 configs that were trained to their end, and have 1; run more trials"),
         (
             [dataclasses.replace(o, cost_seconds=5.0) for o in trials(20)],
             "laws need trials of different cost: the most expensive took 5 s, less than 3 times the cheapest (5 s);"

@@ -179,7 +179,7 @@ def test_a_snapshot_keeps_what_the_designer_reads() -> None:
 
 @pytest.mark.parametrize("trials", [[trained({**START, "lr": 0.9})], [trained({**START, "opt": "sgd"})]])
 def test_source_trials_of_no_use_are_an_error(trials: Sequence[Observation]) -> None:
-    with pytest.raises(UsageError, match=r"none of the 1 trials of the warm start has a score and lies in this space"):
+    with pytest.raises(UsageError, match=r"of the 1 trial of the warm start none has a score and lies in this space"):
         Protein(SPACE, start=START, warm_start=trials)
     with pytest.raises(UsageError, match="method 'random' cannot use a warm start"):
         Protein(SPACE, start=START, warm_start=searched(2), method="random")

@@ -326,7 +326,7 @@ def test_a_missing_value_is_named() -> None:
         (lambda: Integer("a", 0.5, 1), "0.5 is not a whole number; give a whole number"),  # type: ignore[arg-type]
         (lambda: Integer("a", 0, 10**15), "count in larger units"),
         (lambda: Float("a", 0.0, 1.0, default=2.0), "value 2.0 is outside its range"),
-        (lambda: Categorical("a", ("x",)), "has 1 choices"),
+        (lambda: Categorical("a", ("x",)), "has 1 choice; give two or more"),
         (lambda: Categorical("a", ("x", "x")), "lists a choice twice in .*; keep each choice once"),
         (lambda: Categorical("a", "xy"), "must be a list"),
         (lambda: Categorical("a", ("x", "y"), default="z"), "value 'z' is not one of its choices"),
