@@ -83,7 +83,7 @@ def test_too_few_trials_and_equal_scores() -> None:
     for found in importances(SPACE, TRIALS[:9]):
         assert "needs 10 trials with a score, and has 9" in found.problem
     for found in importances(SPACE, []):
-        assert "there are 0" in found.problem
+        assert "and has 0" in found.problem
     same = [dataclasses.replace(one, score=1.0) for one in TRIALS[:20]]
     for found in importances(SPACE, same):
         assert found.problem == "all 20 trials have the same score: nothing can matter"
