@@ -32,6 +32,23 @@ hypothesis.settings.load_profile("untimed")
 
 _numbers = itertools.count()
 
+# What takes long to start, by words in the names of the fixtures or their parameters that need it.
+_SERVERS = ("ray_cluster", "remote", "browser", "postgresql")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the tests that need the same server side by side, so that one worker starts it and not each of them."""
+
+    def place(item: pytest.Item) -> int:
+        names = list(getattr(item, "fixturenames", ()))
+        if (callspec := getattr(item, "callspec", None)) is not None:
+            names += [value for value in callspec.params.values() if isinstance(value, str)]
+        needed = (number for number, word in enumerate(_SERVERS) for name in names if name.startswith(word))
+        return min(needed, default=len(_SERVERS))
+
+    items.sort(key=place)
+
 
 @pytest.fixture(scope="session", autouse=True)
 def interrupts() -> Iterator[None]:
