@@ -83,7 +83,7 @@ def test_a_run_that_goes_on_costs_the_rest_and_has_the_truth_of_the_whole(family
     name = task.space.cost_parameter
     longest = task.space.parameter(name).high  # type: ignore[union-attr]
     found = []
-    for params in task.space.from_unit_many(task.space.sample(40, np.random.default_rng(0))):
+    for params in task.space.from_unit_many(task.space.sample(16, np.random.default_rng(0))):
         run: list[Observation] = []
         for steps in (longest // 16, longest // 4, longest):
             leg = task.run if not run else functools.partial(task.go_on, earlier=run)

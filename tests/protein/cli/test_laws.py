@@ -1,9 +1,11 @@
 """`protein laws` on a real store: the table, the strips, JSON, the config for a cost, and mistakes."""
 
 import dataclasses
+import json
 import math
 import re
 import shlex
+import shutil
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -29,12 +31,12 @@ URL = "sqlite:///runs/protein.db"
 SECONDS_A_STEP = 1e-5
 
 
-def fill(num_trials: int, *, name: str = "pong", cost_parameter: bool = True) -> Space:
+def fill(num_trials: int, *, url: str = URL, name: str = "pong", cost_parameter: bool = True) -> Space:
     """Stores a sweep of pong whose best learning rate falls with the square root of the cost."""
     space = make_space(stored_layers())
     if not cost_parameter:
         space = Space.from_dict({**space.to_dict(), "cost_parameter": None})
-    store = open_store(URL)
+    store = open_store(url)
     sweep = store.create_sweep(stored_spec(name, space), 3600.0)
     for number, params in enumerate(space.from_unit_many(space.sample(num_trials, np.random.default_rng(0)))):
         seconds = float(params["train.total_timesteps"]) * SECONDS_A_STEP
@@ -59,15 +61,40 @@ def fill(num_trials: int, *, name: str = "pong", cost_parameter: bool = True) ->
     return space
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a store with a sweep."""
+    folder = tmp_path_factory.mktemp("made")
+    fill(50, url=f"sqlite:///{folder}/protein.db")
+    return folder / "protein.db"
+
+
 @pytest.fixture
-def swept(folder: Path) -> Path:
+def swept(made: Path, folder: Path) -> Path:
     (folder / "runs").mkdir()
-    fill(50)
+    shutil.copy(made, folder / "runs" / "protein.db")
     return folder
 
 
-def test_the_table_names_each_parameter_with_its_law(swept: Path, run: Run) -> None:
-    shown = run("laws")
+@pytest.fixture(scope="module")
+def kept() -> dict[str, str]:
+    return {}
+
+
+@pytest.fixture
+def ask(swept: Path, run: Run, kept: dict[str, str]) -> Callable[[str], str]:
+    """Runs a command that only reads the sweep, once for all tests: each would fit the same trials."""
+
+    def call(line: str) -> str:
+        if line not in kept:
+            kept[line] = run(line)
+        return kept[line]
+
+    return call
+
+
+def test_the_table_names_each_parameter_with_its_law(ask: Callable[[str], str], run: Run) -> None:
+    shown = ask("laws")
     head = shown.splitlines()[0].split()
     assert head[:2] == ["best", "value"] and head[-1] == "law"
     rate = re.findall(r"^train.learning_rate .*$", shown, re.MULTILINE)[0]
@@ -87,8 +114,8 @@ def test_trials_that_teach_nothing_are_not_counted(swept: Path, run: Run) -> Non
     assert "\nfrom 42 trials that cost up to " in run("laws")
 
 
-def test_json_holds_the_laws_the_values_and_the_plan(swept: Path, run: Run) -> None:
-    found = run.json("laws --json")
+def test_json_holds_the_laws_the_values_and_the_plan(ask: Callable[[str], str]) -> None:
+    found = json.loads(ask("laws --json"))
     assert found["plan"] is None and found["sweep"] == "pong"
     by_name = {law["parameter"]: law for law in found["laws"]}
     rate = by_name["train.learning_rate"]
@@ -98,26 +125,26 @@ def test_json_holds_the_laws_the_values_and_the_plan(swept: Path, run: Run) -> N
     assert seconds[-1] == pytest.approx(10.0 * found["largest_seconds"])
     last = rate["values"][-1]["estimate"]
     assert last["low"] < 0.05 / math.sqrt(seconds[-1]) < last["high"]
-    plan = run.json("laws --at 20m --json")["plan"]
+    plan = json.loads(ask("laws --at 20m --json"))["plan"]
     assert plan["seconds"] == 1200.0 and set(plan["params"]) == set(plan["values"]) == set(by_name)
     assert plan["params"]["train.total_timesteps"] == pytest.approx(1200.0 / SECONDS_A_STEP, rel=0.1)
 
 
-def test_the_command_of_a_plan_trains_its_config(swept: Path, run: Run) -> None:
-    plan = run.json("laws --at 20m --json")["plan"]
+def test_the_command_of_a_plan_trains_its_config(ask: Callable[[str], str]) -> None:
+    plan = json.loads(ask("laws --at 20m --json"))["plan"]
     command = parse(shlex.split(plan["command"])[1:])
     assert command.name == "train" and command.arguments.from_ == "pong"
     assert dict(command.values) == plan["params"]
-    assert plan["command"] in run("laws --at 20m")
+    assert plan["command"] in ask("laws --at 20m")
 
 
-def test_a_plan_keeps_what_the_data_do_not_tell_and_says_so(swept: Path, run: Run) -> None:
-    found = run.json("laws --at 20m --json")
+def test_a_plan_keeps_what_the_data_do_not_tell_and_says_so(ask: Callable[[str], str], run: Run) -> None:
+    found = json.loads(ask("laws --at 20m --json"))
     recommended = run.json("best --json")["params"]
     kept = {law["parameter"] for law in found["laws"] if not law["followed"]}
     assert "train.vf_coef" in kept and not kept & {"train.learning_rate", "train.total_timesteps"}
     assert {name: found["plan"]["params"][name] for name in kept} == {name: recommended[name] for name in kept}
-    shown = run("laws --at 20m")
+    shown = ask("laws --at 20m")
     line = re.search(r"^the same as in the recommended config: (.*)$", shown, re.MULTILINE)
     assert line is not None and set(line[1].split(", ")) == kept
 
@@ -138,11 +165,11 @@ def test_what_the_constraints_have_changed_is_not_called_the_same(
     assert line is not None and "train.vf_coef" not in line[1]
 
 
-def test_the_file_holds_the_config_and_trains(swept: Path, run: Run) -> None:
+def test_the_file_holds_the_config_and_trains(swept: Path, ask: Callable[[str], str], run: Run) -> None:
     shown = run("laws --at 20m --write far.toml")
     assert shown.endswith("train it with\n  protein train --config far.toml\n")
     assert "train.total_timesteps is beyond the range that the sweep has searched" in shown
-    plan = run.json("laws --at 20m --json")["plan"]
+    plan = json.loads(ask("laws --at 20m --json"))["plan"]
     assert (swept / "far.toml").read_text().startswith("# laws of sweep 'pong' at a cost of 20m00s, ")
     written = tomllib.loads((swept / "far.toml").read_text())
     assert written["train"]["total_timesteps"]["value"] == plan["params"]["train.total_timesteps"]
