@@ -68,6 +68,7 @@ class Done:
         without_cost: runs whose cost is not known, left out.
         outside: trials added now that lie outside the sweep's space, so that the engine cannot learn from them.
         space: of the sweep.
+        notes: what a new sweep's space lacks of what the runs show, a line each.
     """
 
     sweep: SweepRecord
@@ -78,6 +79,7 @@ class Done:
     without_cost: int
     outside: int
     space: Space
+    notes: tuple[str, ...] = ()
 
 
 def read(tool: str, source: Source, *, rename: Mapping[str, str]) -> Imported:
@@ -151,9 +153,9 @@ def store_runs(
     if not [run for run in usable if run.score is not None] and found is None and imported.runs:
         lacks = "a cost" if any(run.score is not None for run in imported.runs) else "a score"
         raise UsageError(f"no run of {imported.where} has {lacks}; name the metric with --score or --cost")
-    created = found is None
+    created, notes = found is None, list[str]()
     if found is None:
-        space = infer(dataclasses.replace(imported, runs=usable), space_file, cost_parameter)
+        space, notes = infer(dataclasses.replace(imported, runs=usable), space_file, cost_parameter)
         found = store.create_sweep(_spec(imported, name, space), None)
     else:
         _check_same(found, imported)
@@ -179,6 +181,7 @@ def store_runs(
         without_cost=len(imported.runs) - len(usable),
         outside=outside,
         space=space,
+        notes=tuple(notes),
     )
 
 
@@ -271,8 +274,8 @@ def _store_run(store: Store, sweep: SweepRecord, imported: Imported, run: Run, *
     store.finish_trial(trial, outcome)
 
 
-def infer(imported: Imported, file: Path | None = None, cost_parameter: str | None = None) -> Space:
-    """Returns the space of imported runs.
+def infer(imported: Imported, file: Path | None = None, cost_parameter: str | None = None) -> tuple[Space, list[str]]:
+    """Returns the space of imported runs, and what it lacks of what they show, a line each.
 
     Args:
         imported: the runs, and the tool's own parameters where it has some.
@@ -282,24 +285,45 @@ def infer(imported: Imported, file: Path | None = None, cost_parameter: str | No
     Raises:
         UsageError: the file cannot be used; nothing varies; there is no such cost parameter.
     """
-    given = None if file is None else space_file.read(file).space
+    read = None if file is None else space_file.read(file)
+    given = None if read is None else read.space
+    notes = list(imported.notes if read is None else read.warnings)
+    lacking: list[str] = []
     parameters, fixed = [], dict[str, ParamValue]()
     runs = [run for run in imported.runs if run.score is not None] or list(imported.runs)
     for name, values in _values(runs).items():
         if given is not None:
             continue
-        if len(set(map(repr, values))) == 1 and name not in imported.parameters:
-            if len(values) == len(runs):
-                fixed[name] = values[0]
+        if len(values) == len(runs) and len(set(map(repr, values))) == 1 and name not in imported.parameters:
+            fixed[name] = values[0]
             continue
         numbers = [value for value in values if type(value) in (int, float)]
         if len(values) - len(numbers) == values.count("None") and len(numbers) >= MIN_SHARE * len(runs):
+            if len(numbers) < len(values):
+                notes.append(f"{name} is None in {len(values) - len(numbers)} runs, which lie outside the space")
             values = numbers  # a number that a few runs do not have is no choice
         if len(values) < MIN_SHARE * len(runs):
+            lacking.append(f"{name} ({len(runs) - len(values)} of {len(runs)})")
             continue
-        parameter = _widened(imported.parameters.get(name), values) or from_values(name, values, len(runs))
+        own = imported.parameters.get(name)
+        parameter = _widened(own, values)
+        if own is not None and parameter is None:
+            notes.append(f"{name}: the tool's own range does not hold the values of the runs; theirs is taken")
+        elif own is not None and parameter != dataclasses.replace(own, default=None):
+            notes.append(f"{name}: the tool's own range is widened to hold the values of all runs")
+        parameter = parameter or from_values(name, values, len(runs))
+        if parameter is None:
+            distinct = len(set(map(repr, values)))
+            why = (
+                f"{distinct} different values are no choices"
+                if distinct > 1
+                else "it never varies, and some runs lack it"
+            )
+            notes.append(f"{name} is left out of the space: {why}")
         if parameter is not None:
             parameters.append(parameter)
+    if lacking:
+        notes.append(f"left out of the space, because runs lack them: {', '.join(lacking)}")
     if given is not None:
         parameters = [dataclasses.replace(parameter, default=None) for parameter in given.parameters]
     if not parameters:
@@ -313,7 +337,8 @@ def infer(imported: Imported, file: Path | None = None, cost_parameter: str | No
         if cost_parameter is not None:
             raise UsageError(f"--cost-parameter '{cost}' is no numeric parameter of the space: {', '.join(names)}")
         cost = None
-    return Space(parameters, cost_parameter=cost, fixed={name: v for name, v in fixed.items() if name not in names})
+    fixed = {name: value for name, value in fixed.items() if name not in names}
+    return Space(parameters, cost_parameter=cost, fixed=fixed), notes
 
 
 def from_values(name: str, values: Sequence[ParamValue], num_runs: int) -> Parameter | None:

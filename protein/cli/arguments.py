@@ -120,7 +120,7 @@ class SweepArguments(StoreArguments):
     """With --backend slurm: options for sbatch, as in --slurm-options='--partition=gpu --time=4:00:00'."""
 
     command: Annotated[str | None, shown("TEXT", "(default: our trainer)")] = None
-    """Sweep any program: its command line, with {placeholders} for parameters, {seed} and {directory}."""
+    """Sweep any program: its command line, with {placeholders}, switches as {amp?--amp}, {seed} and {directory}."""
     space: Annotated[Path | None, shown("FILE", "(default: none)")] = None
     """With --command: what is searched. TOML, the YAML file of a W&B sweep, or PufferLib's .ini."""
     params: Annotated[str | None, shown("flags|dashes|json|env", "(default: by placeholders, else flags)")] = None

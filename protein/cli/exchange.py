@@ -94,6 +94,7 @@ def run_import(command: Command) -> int:
         lines.append(f"{_runs(done.without_cost)} left out: what they cost is not known")
     if done.created:
         lines.append(f"score: {imported.score} ({imported.direction}); space: {_space(done.space.parameters)}")
+    lines += [f"note: {note}" for note in done.notes]
     if done.outside:
         lines.append(
             f"{_runs(done.outside)} outside this space: shown, but the engine does not learn from them"
@@ -142,6 +143,7 @@ def _plain(done: importing.Done, where: str, score: str) -> dict[str, object]:
         "score": score,
         "direction": str(done.sweep.spec.direction),
         "space": done.space.to_dict(),
+        "notes": list(done.notes),
     }
 
 

@@ -108,6 +108,8 @@ def range_of(name: str, kind: str, low: float, high: float) -> Integer | Float:
         KeyError: there is no such distribution.
         SpaceError: the range is empty, or its scale does not fit.
     """
+    if kind == "uniform_pow2" and low > 0 and high > 0:  # PufferLib rounds to the nearest power, also at the ends
+        low, high = (2.0 ** round(math.log2(end)) for end in (low, high))
     if kind in _WHOLE and float(low).is_integer() and float(high).is_integer():
         return Integer(name, int(low), int(high), _SCALES[kind])
     return Float(name, float(low), float(high), _SCALES[kind])

@@ -8,7 +8,7 @@ and its end: Optuna keeps no other.
 import contextlib
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from protein.imports.runs import (
     tables_of,
 )
 from protein.space.parameters import Categorical, Float, Integer, Parameter, Scale, parameter_name
-from protein.types import Direction, Measurement, TrialEnd, is_score
+from protein.types import Direction, Measurement, ParamValue, TrialEnd, is_score
 from protein.urls import without_password
 
 _LONGEST_LINE = 1_000_000  # of a journal, of which the first is looked at
@@ -73,12 +73,7 @@ def _read(optuna: Any, source: Source) -> Imported:
     maximise = study.directions[objective] == optuna.study.StudyDirection.MAXIMIZE
     finished = [trial for trial in trials if trial.state.is_finished()]
     runs = [_run(optuna, trial, objective, source.cost) for trial in finished]
-    own: dict[str, Parameter] = {}
-    for trial in finished:
-        for key, distribution in trial.distributions.items():
-            found = _parameter(optuna, parameter_name(key), distribution)
-            if found is not None:
-                own[found.name] = found
+    own, notes = _parameters(optuna, finished)
     return Imported(
         tool="optuna",
         where=f"{shown}, study '{name}'",
@@ -90,6 +85,7 @@ def _read(optuna: Any, source: Source) -> Imported:
         runs=runs,
         num_unfinished=len(trials) - len(finished),
         parameters=own,
+        notes=notes,
     )
 
 
@@ -195,11 +191,56 @@ def _curve(values: Mapping[int, float], seconds: float) -> tuple[Measurement, ..
     )
 
 
+def _parameters(optuna: Any, trials: Sequence[Any]) -> tuple[dict[str, Parameter], list[str]]:
+    """Returns the study's own ranges, by our names, and what of them is lost, a line each."""
+    last: dict[str, Any] = {}
+    changed: dict[str, None] = {}
+    for trial in trials:
+        for key, distribution in trial.distributions.items():
+            if last.get(key, distribution) != distribution:
+                changed[key] = None
+            last[key] = distribution
+    notes = [f"{key}: its range changes within the study; the last one is taken" for key in changed]
+    names = [parameter_name(key) for key in last]
+    found: dict[str, Parameter] = {}
+    for key, distribution in last.items():
+        name = parameter_name(key)
+        if names.count(name) > 1:
+            notes.append(f"{key}: its own range is not taken over, because another parameter would be {name}, too")
+            continue
+        parameter = _parameter(optuna, name, distribution)
+        notes += [f"{name}: {what}" for what in _lost(distribution)]
+        if parameter is not None:
+            found[name] = parameter
+        elif not distribution.single():
+            notes.append(f"{name}: its own range cannot be one here; that of the values is taken")
+    return found, notes
+
+
+def _lost(distribution: Any) -> list[str]:
+    """Returns what a space cannot keep of a distribution."""
+    step = getattr(distribution, "step", None)
+    if step not in (None, 1) or (step == 1 and isinstance(distribution.low, float)):
+        return [f"steps of {step:g} are not kept"]
+    lost = []
+    for choice in getattr(distribution, "choices", ()):
+        kept = _kept(choice)
+        if kept is None:
+            lost.append(f"the choice {choice!r:.60} is lost, as no store takes it")
+        elif type(kept) is not type(choice):
+            lost.append(f"the choice {choice!r:.60} is the text {kept!r:.60} here")
+    return lost
+
+
+def _kept(choice: Any) -> ParamValue | None:
+    return parameters({"x": _choice(choice)}).get("x")
+
+
 def _parameter(optuna: Any, name: str, distribution: Any) -> Parameter | None:
     kinds = optuna.distributions
     with contextlib.suppress(SpaceError, OverflowError, TypeError):
         if isinstance(distribution, kinds.CategoricalDistribution):
-            choices = [parameters({"x": _choice(choice)}).get("x") for choice in distribution.choices]
+            choices = [_kept(choice) for choice in distribution.choices]
             return Categorical(name, tuple(choice for choice in choices if choice is not None))
         scale: Scale = "log" if distribution.log else "linear"
         if isinstance(distribution, kinds.IntDistribution):

@@ -58,7 +58,7 @@ def read(source: Source) -> Imported:
     sweep = logs[-1][1].get("sweep") or {}
     metric = _metric(source.score or str(sweep.get("metric") or "score"), logs)
     goal = Direction.MINIMIZE if str(sweep.get("goal")) == "minimize" else Direction.MAXIMIZE
-    swept = _ranges(sweep)
+    swept, notes = _ranges(sweep)
     return Imported(
         tool="pufferlib",
         where=str(folder),
@@ -69,6 +69,7 @@ def read(source: Source) -> Imported:
         direction=source.direction or goal,
         runs=[_run(path, data, metric, source.cost) for path, data in logs],
         parameters=swept,
+        notes=notes,
         cost_parameter=COST_PARAMETER,
     )
 
@@ -92,16 +93,23 @@ def _metric(name: str, logs: Sequence[tuple[Path, Mapping[str, Any]]]) -> str:
     raise UsageError(f"--score '{name}' is not among the metrics: {listed(known)}")
 
 
-def _ranges(sweep: Mapping[str, Any]) -> dict[str, Parameter]:
+def _ranges(sweep: Mapping[str, Any]) -> tuple[dict[str, Parameter], list[str]]:
+    """Returns the ranges by name, and which could not be taken over."""
     found: dict[str, Parameter] = {}
+    notes: list[str] = []
     for section, table in sweep.items():
         for key, given in (table if isinstance(table, Mapping) else {}).items():
             if not (isinstance(given, Mapping) and {"distribution", "min", "max"} <= set(given)):
                 continue
             name, kind = f"{section}.{key}", str(given["distribution"]).strip()
-            with contextlib.suppress(SpaceError, KeyError, TypeError, ValueError, OverflowError):
+            try:
                 found[name] = range_of(name, kind, given["min"], given["max"])
-    return found
+            except (SpaceError, KeyError, TypeError, ValueError, OverflowError):
+                notes.append(
+                    f"{name}: the range '{kind}' from {given['min']!s:.20} to {given['max']!s:.20} cannot be one here;"
+                    " that of the values is taken"
+                )
+    return found, notes
 
 
 def _run(path: Path, data: Mapping[str, Any], metric: str, cost: str | None) -> Run:

@@ -82,6 +82,7 @@ class Imported:
         num_unfinished: runs that were left out, because they still run or wait.
         parameters: of the tool's own space, by name; empty where it keeps none.
         cost_parameter: the parameter that makes a run expensive, where the tool says that.
+        notes: what of the tool's own space could not be taken over, a line each.
     """
 
     tool: str
@@ -95,6 +96,7 @@ class Imported:
     num_unfinished: int = 0
     parameters: Mapping[str, Parameter] = dataclasses.field(default_factory=dict)
     cost_parameter: str | None = None
+    notes: Sequence[str] = ()
 
 
 def result(end: TrialEnd, score: float | None, reason: str) -> tuple[TrialEnd, float | None, str]:

@@ -2,12 +2,18 @@
 
 Which columns are parameters cannot be seen in the file, where a summary and a config look the same. A column counts as
 a parameter unless it is one of W&B's own (`Name`, `State`, `Runtime`, `_step`, ...), the score or the cost, or holds a
-sub-key of a metric (`eval/...`, `loss/...`) that the user has not named. Columns are chosen by name with `params`.
+sub-key of a metric (`eval/...`, `loss/...`) that the user has not named. Where another column may be a metric, the user
+is asked: it is called like one, or only runs with a score have it, or it ranks the runs as the score does. Columns are
+chosen by name with `params`.
 """
 
 import csv
 import math
+import re
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from protein.errors import UsageError
 from protein.imports.runs import (
@@ -37,6 +43,17 @@ _ENDS = {
     "killed": TrialEnd.INTERRUPTED,
     "preempted": TrialEnd.INTERRUPTED,
 }
+_OF_METRICS = re.compile(  # words of a name
+    r"(loss|reward|return|score|error)(es|s)?|acc|accuracy|err|f1|auc|auroc|recall|perplexity|ppl|bleu|rouge|mse|mae|rmse"
+    r"|mape|iou|psnr|fid|kl|elo|winrate|elapsed|duration|runtime|fps|sps|throughput|val|valid|validation|eval|test|best"
+)
+_OF_PARAMETERS = re.compile(  # what makes a parameter of those: loss_weight, reward_scale, kl_coef, val_size
+    r"coeff?|coefficient|weights?|scale|scaling|factor|threshold|margin|clip|target|limit|smoothing|type|fn|function|decay"
+    r"|beta|alpha|gamma|lambda|bonus|penalty|power|norm|size|split|fraction|ratio|every|interval|freq|frequency|batch|seed"
+    r"|patience|shaping|lr|set|dataset"
+)
+_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_MIN_RANKED, _MIN_DISTINCT, _SAME_ORDER = 10, 0.8, 0.95  # runs, share of different values, rank correlation
 _UNFINISHED = ("running", "pending", "preempting")
 RUNTIMES = ("_runtime", "Runtime", "_wandb.runtime")
 """Columns that hold a run's duration in seconds, the first of which is taken."""
@@ -64,6 +81,8 @@ def read(source: Source) -> Imported:
     direction = require_direction(source.direction, score)
     cost = _cost(source.cost, numeric)
     chosen = _params(source.params, columns, {score, cost or ""})
+    if source.params is None:
+        _require_no_metric(chosen, cells, score)
     metrics = [name for name in numeric if name not in chosen and name.lower() not in OWN]
     state = next((name for name in columns if name.lower() == "state"), None)
     runs, taken = [], dict[str, int]()
@@ -115,6 +134,39 @@ def _params(wanted: Sequence[str] | None, columns: Sequence[str], others: set[st
         for name in columns
         if name and name not in others and name.lower() not in OWN and not name.startswith("_") and "/" not in name
     ]
+
+
+def _require_no_metric(chosen: Sequence[str], cells: Sequence[Mapping[str, Any]], score: str) -> None:
+    """Raises `UsageError`, which asks what the columns are, where some of those chosen may be metrics."""
+    found = {name: why for name in chosen if (why := _why_metric(name, cells, score))}
+    others = ",".join(name for name in chosen if name not in found)
+    if found:
+        named = listed([f"{name} ({why})" for name, why in found.items()])
+        raise UsageError(
+            f"these columns may be metrics: {named}; name the parameters with --params {others or 'COLUMN,...'}, and"
+            " add those of them that are parameters"
+        )
+
+
+def _why_metric(name: str, cells: Sequence[Mapping[str, Any]], score: str) -> str:
+    """Returns why a column may be a metric; "" for one that does not look like one, or does not vary."""
+    column, scores = [_number(row[name]) for row in cells], [_number(row[score]) for row in cells]
+    if len({value for value in column if value is not None}) < 2:
+        return ""
+    words = re.split(r"[^a-z0-9]+", _HUMP.sub("_", name).lower())
+    if any(map(_OF_METRICS.fullmatch, words)) and not any(map(_OF_PARAMETERS.fullmatch, words)):
+        return "called like one"
+    pairs = [(a, b) for a, b in zip(column, scores, strict=True) if a is not None and b is not None]
+    without = [a for a, b in zip(column, scores, strict=True) if b is None]
+    has_score = sum(b is not None for b in scores)
+    if without and not any(a is not None for a in without) and len(pairs) == has_score:
+        return "only runs with a score have it"
+    distinct = min(len({a for a, _ in pairs}), len({b for _, b in pairs})) if pairs else 0
+    if len(pairs) >= _MIN_RANKED and distinct >= _MIN_DISTINCT * len(pairs):
+        ranks = np.argsort(np.argsort(np.array(pairs), axis=0), axis=0)
+        if abs(np.asarray(np.corrcoef(ranks, rowvar=False))[0, 1]) >= _SAME_ORDER:
+            return f"it ranks the runs as {score} does"
+    return ""
 
 
 def _column(what: str, wanted: str | None, numeric: Sequence[str]) -> str:

@@ -243,6 +243,11 @@ def test_a_range_whose_own_value_is_whole_is_whole(
     assert type(parameters(puffer_ini.read(text, "f"))["p.n"]) is kind
 
 
+def test_powers_of_two_are_those_that_pufferlib_would_try() -> None:
+    text = "[sweep.p.n]\ndistribution = uniform_pow2\nmin = 100\nmax = 1000\nmean = 300\n"
+    assert parameters(puffer_ini.read(text, "f"))["p.n"] == Integer("p.n", 128, 1024, "pow2", 256)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -90,6 +90,12 @@ class TestPufferLib:
         assert trials[0].params["policy.num_layers"] == 2
         assert run.json("best breakout --json")
 
+    def test_a_range_that_cannot_be_one_is_named(self, logs: Path, run: Run) -> None:
+        odd = {"train": {"gamma": {"distribution": "beta", "min": 0, "max": 1}}}
+        puffer_log(logs, 9, sweep={**SWEEP, **odd})
+        told = run("import pufferlib logs/breakout")
+        assert "note: train.gamma: the range 'beta' from 0 to 1 cannot be one here; that of the values is taken" in told
+
     def test_mistakes_are_one_line(self, logs: Path, run: Run) -> None:
         assert run.error("import pufferlib logs") == (
             "logs holds no log of PufferLib (JSON files with metrics); give one of its folders: breakout"
@@ -170,6 +176,43 @@ class TestWandb:
         table(folder / "w.csv", self.HEADER, *self.ROWS)
         assert words in run.error(f"import wandb w.csv {flags}")
         assert open_store("runs/protein.db").find_sweep("w") is None
+
+    ASKED = (
+        ("val_loss", "called like one", "12.5 9.5 7.5 3.5 8.5 1.5"),
+        ("bestReward", "called like one", "1 2 3 4 5 6"),
+        ("f1", "called like one", "0.1 0.2 0.3 0.4 0.5 0.6"),
+        ("wall", "only runs with a score have it", "10 - 30 - 20 40"),
+    )
+
+    @pytest.mark.parametrize(("name", "why", "values"), ASKED)
+    def test_a_column_that_behaves_like_a_metric_is_asked_about(
+        self, folder: Path, run: Run, name: str, why: str, values: str
+    ) -> None:
+        cells = [value.replace("-", "") for value in values.split()]
+        scores = ["1", "" if "" in cells else "5", "3", "" if "" in cells else "2", "4", "0"]
+        rows = [f"r{i}|0.0{i + 1}|{cell}|{scores[i]}|5" for i, cell in enumerate(cells)]
+        table(folder / "w.csv", f"Name|lr|{name}|objective|Runtime", *rows)
+        words = "import wandb w.csv --score objective --direction maximize"
+        assert run.error(words) == (
+            f"these columns may be metrics: {name} ({why}); name the parameters with --params lr, and add those of them"
+            " that are parameters"
+        )
+        assert Space.from_dict(run.json(f"{words} --params lr --json")["space"]).names == ("lr",)
+        kept = Space.from_dict(run.json(f"{words} --params lr,{name} --name both --json")["space"])
+        assert len(kept.names) == 2
+
+    def test_a_column_that_ranks_the_runs_as_the_score_does_is_asked_about(self, folder: Path, run: Run) -> None:
+        rows = [f"r{i}|{(7 * i) % 12}|{(5 * i) % 12 + 0.5}|{-(((5 * i) % 12) ** 2)}|5" for i in range(12)]
+        table(folder / "w.csv", "Name|depth|quality|objective|Runtime", *rows)
+        refused = run.error("import wandb w.csv --score objective --direction maximize")
+        assert "quality (it ranks the runs as objective does)" in refused and "--params depth," in refused
+
+    @pytest.mark.parametrize("name", ["loss_weight", "reward_scale", "kl_coef", "val_size", "test_split", "layers"])
+    def test_a_parameter_that_is_called_after_a_metric_is_one(self, folder: Path, run: Run, name: str) -> None:
+        rows = [f"r{i}|{value}|{score}|5" for i, (value, score) in enumerate([(1, 3), (2, 9), (5, 4), (4, "")])]
+        table(folder / "w.csv", f"Name|{name}|objective|Runtime", *rows)
+        found = run.json("import wandb w.csv --score objective --direction maximize --json")
+        assert Space.from_dict(found["space"]).names == (name,)
 
     def test_without_a_cost_the_user_says_what_to_count(self, folder: Path, run: Run) -> None:
         table(folder / "w.csv", "Name|lr|reward", "a|0.1|1", "b|0.2|2", "c|0.3|3")

@@ -161,6 +161,32 @@ class TestOptuna:
         assert Space.from_dict(sweep.spec.space).parameters[0] == Categorical("depth", ("None", 3, 5))
         assert [trial.params["depth"] for trial in trials] == ["None", 3, 5, "None"]
 
+    def test_what_of_the_study_is_lost_is_named(self, study: optuna.Study, run: Run) -> None:
+        other = optuna.create_study(study_name="rich", storage=STUDY, sampler=optuna.samplers.RandomSampler(seed=0))
+        for i in range(20):
+            other.enqueue_trial({"kind": (None, 1, "1")[i % 3]})
+            trial = other.ask()
+            trial.suggest_int("units", 32, 512, step=32)
+            trial.suggest_float("drop", 0.0, 0.5, step=0.05)
+            trial.suggest_float("x", 0.0, 1.0 + i // 10)
+            trial.suggest_categorical("kind", [None, 1, "1", math.inf])
+            trial.suggest_int("a-b", 1, 9)
+            trial.suggest_int("a_b", 1, 9)
+            trial.suggest_float("C" if i % 2 else "depth", 1.0, 9.0)
+            other.tell(trial, i)
+        told = run(f"import optuna {STUDY} --experiment rich").splitlines()
+        assert [line.removeprefix("note: ") for line in told if line.startswith("note: ")] == [
+            "x: its range changes within the study; the last one is taken",
+            "units: steps of 32 are not kept",
+            "drop: steps of 0.05 are not kept",
+            "kind: the choice None is the text 'None' here",
+            "kind: the choice inf is lost, as no store takes it",
+            "a-b: its own range is not taken over, because another parameter would be a_b, too",
+            "a_b: its own range is not taken over, because another parameter would be a_b, too",
+            "left out of the space, because runs lack them: depth (10 of 20), C (10 of 20)",
+        ]
+        assert "kind (None 1 '1')" in "".join(told), "1 and the text 1 are told apart"
+
     def test_a_cost_that_is_no_time_is_not_known(self, study: optuna.Study, run: Run) -> None:
         costs = [2.0, math.inf, 10**400, 1e12, True, "5", 3]
         strange = optuna.create_study(study_name="strange", storage=STUDY)
@@ -299,15 +325,24 @@ def imported_texts(name: str, texts: list[str]) -> Imported:
 
 
 def test_a_text_for_nothing_is_a_choice_as_in_optuna() -> None:
-    found = infer(imported_texts("penalty", ["None", "l1", "l2"] * 4))
+    found = infer(imported_texts("penalty", ["None", "l1", "l2"] * 4))[0]
     assert Categorical("penalty", ("None", "l1", "l2")) in found.parameters
     assert (text_value(""), text_value("null")) == (None, "None")
 
 
 def test_a_number_that_a_few_runs_do_not_have_is_a_number() -> None:
     texts = ["None" if i % 20 == 3 else str(10.0 ** (-4 + i / 15)) for i in range(40)]
-    lr = infer(imported_texts("lr", texts)).parameter("lr")
+    lr = infer(imported_texts("lr", texts))[0].parameter("lr")
     assert isinstance(lr, Float) and lr.scale == "log"
+
+
+def test_what_a_space_lacks_is_named() -> None:
+    _, notes = infer(imported_texts("fixed", ["7"] * 19 + [""]))
+    assert notes == ["fixed is left out of the space: it never varies, and some runs lack it"]
+    _, notes = infer(imported_texts("file", [f"run-{i}.txt" for i in range(20)]))
+    assert notes == ["file is left out of the space: 20 different values are no choices"]
+    _, notes = infer(imported_texts("depth", ["3", "4"] * 4 + [""] * 12))
+    assert notes == ["left out of the space, because runs lack them: depth (12 of 20)"]
 
 
 @settings(max_examples=150, deadline=None)
@@ -322,8 +357,10 @@ def test_a_space_holds_the_values_that_it_was_made_of(values: list[Any]) -> None
     imported = Imported(
         tool="t", where="w", identity="", experiment="e", env="e", score="s", direction=Direction.MAXIMIZE, runs=runs
     )
-    space = infer(imported)
+    space, notes = infer(imported)
     assert "i" in space.names
+    lost = {name for run in runs for name in run.params} - {*space.names, *space.fixed}
+    assert all(any(name in note for note in notes) for name in lost), "what the space lacks is named"
     for run in runs:
         if set(space.names) <= set(run.params):
             space.validate({name: run.params[name] for name in space.names})
