@@ -26,11 +26,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from protein.errors import TrialFailed, UsageError
 from protein.ports import Backend, Finished, Job, TrialProgress
-from protein.run import speed
+from protein.run import lease, speed
 from protein.run.machine import can_measure
 from protein.run.process import joined
 from protein.types import Artifact, Machine, Resources, Trial, TrialEnd
@@ -38,7 +36,8 @@ from protein.urls import without_password
 
 BATCH_SECONDS = 0.1  # reports are collected for so long before they are sent; the end of a trial is sent at once
 COPY_SECONDS = 5.0  # how often a running trial's folder is looked through
-_SCRATCH = "protein-trials-"  # what the names of slots' own folders begin with; then comes the process id
+_SCRATCH = "protein-trials-"  # what the names of slots' own folders begin with
+_OWNER = "owner"  # a file there: whose folder it is, as `protein.run.lease` names processes
 _PART = ".part"  # ends the name of a file that is being written
 _WHOLE = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oci"})  # a file there is seen when it is whole
 _Signature = tuple[int, int]  # of a file: when it was written, in ns, and its size in bytes
@@ -367,7 +366,8 @@ class Slot:
         """Returns the job with paths of this node, after what it goes on from was fetched."""
         if self._scratch is None:
             _remove_what_the_dead_left()
-            self._scratch = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-"))
+            self._scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH))
+            (self._scratch / _OWNER).write_text(lease.current_owner())
         here = {job.directory: self._scratch / job.directory.name}
         shutil.rmtree(here[job.directory], ignore_errors=True)
         if job.resumes is None:  # what another sweep has left under this name is not this trial's
@@ -403,11 +403,11 @@ class Slot:
 
 
 def _remove_what_the_dead_left() -> None:
-    """Removes the folders of slots that were killed on this node."""
+    """Removes the folders of slots that were killed here. Containers may share a node, and do not see each other."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
-        pid = folder.name.removeprefix(_SCRATCH).partition("-")[0]
-        if pid.isdigit() and not psutil.pid_exists(int(pid)):
-            shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            if lease.dead_owners([(folder / _OWNER).read_text() or lease.current_owner()]):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _moved(path: Path, folders: dict[Path, Path]) -> Path:

@@ -1,6 +1,8 @@
 """What a slot gives its trials of the node; how it copies their files: `tests/protein/run/test_copies.py`."""
 
 import dataclasses
+import subprocess
+import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,7 @@ from typing import Any
 import pytest
 
 from protein.ports import Job
+from protein.run import lease, slot
 from protein.run.slot import Calibrating, Slot, SlotSettings
 from protein.types import Machine, Trial
 
@@ -45,3 +48,29 @@ def test_nodes_that_are_told_later_know_the_machines_that_were_measured_before(t
     later = settings.knowing(one).knowing(two).knowing(one)
     assert later.calibrating is not None and later.calibrating.known == (one, two)
     assert dataclasses.replace(settings, calibrating=None).knowing(one).calibrating is None
+
+
+def test_folders_of_slots_that_were_killed_are_removed_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    mine = lease.current_owner()
+    with subprocess.Popen(["sleep", "60"]) as other:
+        theirs = lease.owner_of(other.pid)
+        host, _, rest = theirs.split(":", 2)
+        owners = {
+            "killed": f"{host}:{2**22 + 1}:{rest}",
+            "reused": f"{host}:{other.pid}:1.00@{theirs.partition('@')[2]}",  # an older process had this number
+            "living": theirs,
+            "mine": mine,
+            "container": f"{host}:{2**22 + 1}:1.00@00000000-00000000-1",
+            "begun": "",
+        }
+        for name, owner in owners.items():
+            (tmp_path / f"protein-trials-{name}").mkdir()
+            (tmp_path / f"protein-trials-{name}" / "owner").write_text(owner)
+        (tmp_path / "protein-trials-older").mkdir()
+        slot._remove_what_the_dead_left()
+        other.kill()
+    left = {path.name.removeprefix("protein-trials-") for path in tmp_path.iterdir()}
+    assert left == {"living", "mine", "container", "begun", "older"}
