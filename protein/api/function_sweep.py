@@ -227,6 +227,8 @@ class Sweep:
             is_named=self._is_named,
         )
         lines = _Lines(options.direction, quiet=self._quiet)
+        if (line := stores.new_folder(self._store)) is not None:
+            lines.note(line)
 
         def work() -> SweepResult:
             status = run_plan(plan, lines, stop, backend)

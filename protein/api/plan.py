@@ -27,7 +27,7 @@ from protein.errors import StoreError, StoreMissing, UsageError
 from protein.ports import Backend, Designer, Listener, Store, SweepStatus
 from protein.run.command import SILENCE_SECONDS, CommandBackend
 from protein.run.fleet import Fleet
-from protein.run.machine import Slots
+from protein.run.machine import Slots, crowded
 from protein.run.speed import speed_of_this_machine
 from protein.run.trainer import TrainerBackend
 from protein.space import Space
@@ -149,6 +149,8 @@ def run(plan: Plan, listener: PlanListener, stop: threading.Event, backend: Back
             speed = _speed_of_this_machine(store, plan, listener.note)
         settings = _loop_settings(plan, sweep, directory, speed)
         cap_given = plan.options.max_trial_seconds is not None
+        if others is None and not plan.slots.gpus and (line := crowded(plan.slots.workers)) is not None:
+            listener.note(line)
         listener.begin(
             Beginning(
                 sweep=sweep,

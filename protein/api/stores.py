@@ -116,6 +116,21 @@ def check(store_url: str) -> None:
     storage.require_store(store_url)
 
 
+def new_folder(given: str | None) -> str | None:
+    """Returns what is to be known of a store that would be made in a new folder, of which the name may be a slip.
+
+    None: there is such a folder already; or it is the usual one, which nobody has named; or a server's store.
+    """
+    path = file(url(given))
+    if path is None or path.parent.is_dir() or url(given) == DEFAULT_URL:
+        return None
+    folder = path.parent.absolute()
+    first = next(one for one in (folder, *folder.parents) if one.parent.is_dir())
+    near = nearest(first.name, [one.name for one in first.parent.iterdir() if one.is_dir()])
+    slip = near if "did you mean" in near else ""  # else it lists all of them
+    return f"there is no folder {folder} yet: it is made for a new store, {path.name}{slip}"
+
+
 @contextlib.contextmanager
 def opened(given: str | None, *, create: bool = False) -> Iterator[Store]:
     """Opens a store and closes it at the end. One that was made here goes again where no sweep gets into it.

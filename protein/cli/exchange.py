@@ -74,6 +74,8 @@ def run_import(command: Command) -> int:
             console.print(f"{done} of {of} runs stored")
 
     space_file = None if arguments.space is None else Path(arguments.space)
+    if not arguments.json and (line := stores.new_folder(arguments.store)) is not None:
+        console.print(line, soft_wrap=True)
     with stores.opened(arguments.store, create=True) as store:
         done = importing.store_runs(
             store,
@@ -122,6 +124,8 @@ def _run_file(arguments: ImportArguments, path: Path) -> int:
             raise UsageError(f"{given} is for runs of other tools; {path} tells all of its sweeps itself")
     if not path.is_file():
         raise UsageError(f"there is no file {path}; give one that protein export has written")
+    if not arguments.json and (line := stores.new_folder(arguments.store)) is not None:
+        tables.make_console().print(line, soft_wrap=True)
     with stores.opened_whole(arguments.store, create=True) as store:
         found = sweep_files.import_file(store, path, name=arguments.name, progress=Progress("trials stored"))
     named = [one.name for one in found[:1]]

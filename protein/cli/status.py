@@ -4,6 +4,7 @@ With `--watch` the store is asked every few seconds, and only for what has chang
 (`Store.columns`).
 """
 
+import collections
 import contextlib
 import dataclasses
 import time
@@ -110,7 +111,7 @@ def _progress(store: Store, sweep: SweepRecord, known: SweepSummary) -> data.Pro
     """Returns how far a sweep is; of its trials only the best one is read."""
     best = [] if known.best is None else store.trials(sweep.id, curves=False, numbers=[known.best])
     return data.Progress(
-        counts=data.counts_of(known.ends, len(known.waiting)),
+        counts=data.counts_of(known.ends, len(known.waiting) + len(_interrupted(known))),
         spent_seconds=known.spent_seconds,
         best=best[0] if best else None,
     )
@@ -214,10 +215,18 @@ class _Seen:
 
     def progress(self) -> data.Progress:
         known = list(self.trials.values())
-        return data.Progress(counts=data.counts(known), spent_seconds=spent_seconds(known), best=self.best)
+        ended = collections.Counter(trial.end for trial in known)
+        waiting = sum(trial.state is TrialState.WAITING for trial in known) + len(self.running) - len(self.alive)
+        return data.Progress(counts=data.counts_of(ended, waiting), spent_seconds=spent_seconds(known), best=self.best)
+
+    @property
+    def alive(self) -> list[TrialRecord]:
+        """The trials that are stored as running, without those whose process is gone."""
+        gone = set(dead_owners(trial.owner for trial in self.running))
+        return [trial for trial in self.running if trial.owner not in gone]
 
     def lines(self) -> list[str]:
-        return ownership.life_lines(self.sweep, self.now, num_running=len(self.running))
+        return ownership.life_lines(self.sweep, self.now, num_running=len(self.alive))
 
 
 def watch(console: Console, url: str | None, name: str | None) -> int:
@@ -244,7 +253,7 @@ def watch(console: Console, url: str | None, name: str | None) -> int:
 
 def _view(seen: Sequence[_Seen], width: int, problem: str) -> RenderableType:
     parts: list[RenderableType] = [tables.sweeps([(one.sweep, one.progress()) for one in seen], width)]
-    running = [trial for one in seen for trial in one.running]
+    running = [trial for one in seen for trial in one.alive]
     if running:
         parts += [Text(""), tables.trials(running, width)]
     parts += [Text(line, style="yellow") for one in seen for line in one.lines()]

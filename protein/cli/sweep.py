@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import math
+import sys
 import threading
 from collections.abc import Sequence
 from datetime import datetime
@@ -61,6 +62,8 @@ _OF_COMMANDS = [name for name in SWEEP_GROUPS["any-program"] if name not in ("co
 def run(command: Command) -> int:
     console = tables.make_console()
     plan = make_plan(command, console)
+    if plan.makes_store:
+        allow_new_folder(console, plan.store)
     stop = threading.Event()
     asks = asks_to_continue(command.arguments, plan.spec)
     terminal = _Terminal(
@@ -90,6 +93,16 @@ def run(command: Command) -> int:
     if budget is not None and status.spent_seconds >= budget and len(status.trials) == before:
         _print_larger_budget(console, budget, status.spent_seconds, command)
     return 0
+
+
+def allow_new_folder(console: Console, store: str | None) -> None:
+    """Says that a store is made in a new folder; on a terminal it asks. Raises `UsageError` where that is denied."""
+    if (line := stores.new_folder(store)) is None:
+        return
+    if not (console.is_terminal and sys.stdin.isatty()):
+        console.print(line, soft_wrap=True)
+    elif input(f"{line}. Make it? [y/N] ").strip().lower() not in ("y", "yes"):
+        raise UsageError("nothing was made; name the store's file with --store")
 
 
 def make_plan(command: Command, console: Console) -> Plan:

@@ -13,7 +13,7 @@ class SweepStatus:
 
     sweep: SweepRecord
     trials: Sequence[TrialRecord]
-    elapsed_seconds: float  # wall clock since this process took the sweep up
+    elapsed_seconds: float  # wall clock since this process took the sweep up, without pauses in which no trial ran
     engine_seconds: float  # of it, in suggest and store
     stopping: bool
     max_trial_seconds: float | None = None  # the cap on one trial's cost; None: no cap

@@ -41,7 +41,17 @@ from protein.run.process import FREE, ProcessBackend, Record, shared_server, sho
 from protein.run.reports import Comma, Commas, PatternReader, Said
 from protein.run.score_files import EventReader, FileReader, TableReader
 from protein.run.speed import Event, in_reference, limits_here
-from protein.run.template import Called, Template, as_tables, check_names, flag_of, missing, parse, text_of
+from protein.run.template import (
+    Called,
+    Template,
+    as_tables,
+    check_names,
+    flag_of,
+    missing,
+    parse,
+    refuse_shell,
+    text_of,
+)
 from protein.spelling import nearest
 from protein.trainer.events import killed_by
 from protein.types import (
@@ -138,6 +148,8 @@ class CommandSettings:
         Args:
             names: those of all parameters, the fixed ones included.
         """
+        for text, what in ((self.text, "--command"), (self.resume, "--resume-flag"), (self.chdir, "--chdir")):
+            refuse_shell(text, what)
         parsed = parse(self.text, "--command")
         check_names(parsed, names, "--command", also=OF_TRIAL)
         unnamed = missing(parsed, names)

@@ -66,6 +66,7 @@ BUSY_SHARE = 0.15  # of the cores: others may use this much before it is worth a
 PRESSURE_PERCENT = 5.0  # of the last minute in which some program waited for memory
 SLOW_CLOCK_SHARE = 0.75  # of the highest clock rate, on cores that work
 MIN_SWAP_BYTES = 256 << 20
+MAX_WORKERS_A_CORE = 4  # with more, three quarters of a trial's cost and more would be waiting for its core
 _ID = re.compile(r"\d+|(MIG-)?(GPU|MIG)-[0-9a-fA-F-]+(/\d+/\d+)?")
 
 GpuMemory = Callable[[Collection[int]], int]  # bytes that processes use together on all GPUs, by their ids
@@ -170,8 +171,16 @@ def slots_of_machine(
         pin_cores: whether each of several workers has cores of its own.
 
     Raises:
-        UsageError: a GPU that is not there, shares that cannot be, or a limit that cannot be measured here.
+        UsageError: a GPU that is not there, shares that cannot be, or a limit that cannot be measured here; or far more
+            workers than cores.
     """
+    cores = usable_cores()
+    if workers is not None and gpus is None and workers > MAX_WORKERS_A_CORE * cores:
+        raise UsageError(
+            f"{workers} workers are too many for {_cores(cores)}: with more than {MAX_WORKERS_A_CORE} a core, most of"
+            f" what a trial costs would be waiting for others; use {cores} workers, or {MAX_WORKERS_A_CORE * cores} at"
+            " most, or other machines (docs/many-machines.md)"
+        )
     ids = () if gpus is None else find_gpus(gpus, os.environ, installed_gpus())
     if max_gpu_memory_bytes is not None:
         require_memory_limit()
@@ -184,6 +193,21 @@ def slots_of_machine(
         trials_per_gpu=trials_per_gpu,
         max_gpu_memory_bytes=max_gpu_memory_bytes,
     )
+
+
+def crowded(workers: int) -> str | None:
+    """Returns in words what more workers than cores do to the costs of their trials; None: there are enough cores."""
+    cores = usable_cores()
+    if workers <= cores:
+        return None
+    return (
+        f"{workers} workers share {_cores(cores)}: a trial may take {workers / cores:.3g} times as long as alone, and"
+        f" that is its cost; with {cores} at most, costs can be compared with those of fewer workers"
+    )
+
+
+def _cores(count: int) -> str:
+    return "1 core" if count == 1 else f"{count} cores"
 
 
 def num_places(gpus: Sequence[str], gpus_per_trial: int, trials_per_gpu: int) -> int | None:

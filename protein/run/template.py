@@ -33,6 +33,13 @@ _OFF: Final = ("", "false", "no", "off", "none")
 _ENVIRONMENT: Final = "env:"
 _BREAK: Final = "\0"  # between two words; no word can hold it
 _OPENING = re.compile(r"\{([^{}?|\0]*)([?}])")
+# Of what only a shell understands: see `refuse_shell`.
+_QUOTED = re.compile(r"'[^']*'|\\.|\"((?:\\.|[^\"\\])*)\"", re.DOTALL)  # with what is in double quotes
+_BRACES = re.compile(r"\{\{|\}\}|\{[^{}]*\}")
+_SHELL = re.compile(r"(^|[\s/])(sh|bash|dash|zsh|ksh|fish)\s+(-\w+\s+)*-\w*c\b")
+_OPERATOR = re.compile(r"\d?>&\d|&&|\|\||\d?>>?|<<?|[|;&`]")
+_EXPANSION = re.compile(r"\$(\w+|\{[^}]*\}|\()")
+_ASSIGNMENT = re.compile(r"\s*([A-Za-z_]\w*=\S*)(\s|$)")
 _TOKEN = re.compile(r"\{\{|\}\}|\|\||[{}|\0]|[^{}|\0]+")
 
 
@@ -129,6 +136,29 @@ class Template:
             return found
 
         return fill(self.words)
+
+
+def refuse_shell(text: str, what: str) -> None:
+    """Raises `UsageError` for a command line that only a shell would understand: no shell runs.
+
+    What is in single quotes, or behind a backslash, means itself. So do variables in double quotes where the command
+    line runs a shell of its own.
+    """
+    outside = variables = _QUOTED.sub(" ", text)
+    if _SHELL.search(text) is None:
+        variables += " " + " ".join(match[1] or "" for match in _QUOTED.finditer(text))
+    before = ""
+    while outside != before:  # of a switch, "|" is a part
+        before, outside = outside, _BRACES.sub(" ", outside)
+    if (found := _OPERATOR.search(outside)) is not None:
+        then = f"{found[0]!r} would be a word for the program"
+    elif (found := _EXPANSION.search(variables)) is not None:
+        then = f"{found[0]!r} would stay as it is; {{env:NAME}} is a variable of the environment, {{NAME}} a parameter"
+    elif (found := _ASSIGNMENT.match(text)) is not None:
+        raise UsageError(f"{what}: no shell runs, so {found[1]!r} would be the program; write 'env {found[1]} ...'")
+    else:
+        return
+    raise UsageError(f"{what}: no shell runs, so {then}; write \"sh -c '...'\", or put it in single quotes")
 
 
 def parse(text: str, what: str) -> Template:

@@ -136,6 +136,7 @@ class _Loop:
         self._listener = listener
         self._stop = stop
         self._began = time.monotonic()
+        self._idle_seconds = 0.0  # in which no trial ran or could start, as in a pause
         self._designer_seconds = 0.0
         slots = settings.slots or Slots(workers=settings.workers)
         self._launcher = Launcher(
@@ -170,7 +171,7 @@ class _Loop:
         return SweepStatus(
             sweep=self._trials.sweep,
             trials=[records[number] for number in sorted(records)],
-            elapsed_seconds=time.monotonic() - self._began,
+            elapsed_seconds=time.monotonic() - self._began - self._idle_seconds,
             engine_seconds=self._designer_seconds + self._ending.designer_seconds + self._trials.store_seconds,
             stopping=self._stop.is_set(),
             max_trial_seconds=self._settings.max_trial_seconds,
@@ -195,7 +196,9 @@ class _Loop:
             if not self._trials.running:
                 if self._nothing_to_start() or (self._exhausted and not self._held_back()):
                     break
+                idle_since = time.monotonic()
                 time.sleep(POLL_SECONDS)
+                self._idle_seconds += time.monotonic() - idle_since
                 self._listener.update(self.status())
                 continue
             for event in self._backend.poll(POLL_SECONDS):

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from protein.columns import OTHERS
 from protein.direction import shown_score
+from protein.run.lease import dead_owners
 from protein.types import (
     CONTINUABLE,
     CONTINUABLE_SECONDS,
@@ -270,6 +271,8 @@ _ENDS = {
 def state(record: TrialRecord) -> str:
     """Returns in a few words how far a trial is, or how it ended."""
     ended = str(record.state) if record.end is None else _ENDS.get(record.end, str(record.state))
+    if record.state is TrialState.RUNNING and dead_owners([record.owner]):  # its process was killed
+        ended = _ENDS[TrialEnd.INTERRUPTED]
     return f"{ended}, excluded" if record.excluded else ended
 
 

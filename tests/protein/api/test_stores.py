@@ -2,14 +2,17 @@
 
 import contextlib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from commands import Run
 from full_disk import largest_file
+from rich.console import Console
 from store_samples import complete, new_sweep, start
 
 from protein import storage
 from protein.api import stores, sweep_files
+from protein.cli.sweep import allow_new_folder
 from protein.errors import StoreError, UsageError
 
 
@@ -76,3 +79,33 @@ def test_a_store_of_any_name_has_room_for_files_beside_it(tmp_path: Path, name: 
     folder.mkdir(parents=True)
     assert folder.is_relative_to(tmp_path)
     assert folder.parent != tmp_path
+
+
+def test_a_store_in_a_new_folder_is_told_with_the_name_that_was_meant(
+    filled: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = stores.new_folder("rusn/deep/a.db")
+    assert told is not None and told.startswith(f"there is no folder {filled.resolve()}/rusn/deep yet: it is made for")
+    assert told.endswith("a new store, a.db; did you mean 'runs'?")
+    assert (stores.new_folder("elsewhere/a.db") or "").endswith("it is made for a new store, a.db")
+    for known in ("runs/other.db", "a.db", "postgresql+psycopg://me@host/db", None):
+        assert stores.new_folder(known) is None
+    run("export pong -o whole.jsonl")
+    assert "there is no folder " in run("import whole.jsonl --store rusn/a.db")
+    assert "there is no folder " not in run("import whole.jsonl --name other --store rusn/a.db")
+    # Commands that read make nothing.
+    for words in ("status", "show", "best", "view"):
+        run.error(f"{words} --store runz/a.db")
+    assert not (filled / "runz").exists()
+
+
+@pytest.mark.parametrize(("answer", "made"), [("n", False), ("", False), ("y", True)])
+def test_on_a_terminal_a_sweep_asks_before_it_makes_a_folder(
+    answer: str, made: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("builtins.input", lambda line: asked.append(line) or answer)
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    with contextlib.nullcontext() if made else pytest.raises(UsageError, match="nothing was made"):
+        allow_new_folder(Console(force_terminal=True), f"{tmp_path}/new/a.db")
+    assert len(asked) == 1 and asked[0].endswith("Make it? [y/N] ")

@@ -80,11 +80,12 @@ def test_status_tells_a_trial_that_runs_from_one_whose_process_is_gone(filled: P
     add_run("sqlite:///runs/protein.db", of=0, owner=ended_owner())
     text = run("status pong")
     assert "trial 8 of 'pong' was interrupted: its process is gone\n" in text
-    assert re.search(r"^running\n.*\n +7  running .*\n\ninterrupted\n.*\n +8  running ", text, re.MULTILINE)
+    assert re.search(r"^running\n.*\n +7  running .*\n\ninterrupted\n.*\n +8  interrupted ", text, re.MULTILINE)
     add_run("sqlite:///runs/protein.db", of=0, owner=ended_owner())
     assert "trials 8, 9 of 'pong' were interrupted: their processes are gone\n" in run("status pong")
     [plain] = run.json("status --json")
     assert (plain["life"], plain["interrupted"], plain["waiting"], plain["notes"]) == ("runs", [8, 9], [], [])
+    assert (plain["trials"]["running"], plain["trials"]["waiting"]) == (1, 2), "they are taken up again"
 
 
 def test_show_lists_trials_and_shows_one(filled: Path, run: Run) -> None:

@@ -496,3 +496,14 @@ def test_what_forks_share_counts_once(tmp_path: Path) -> None:
     finally:
         os.killpg(process.pid, 9)
         process.wait()
+
+
+def test_workers_beyond_the_cores_are_told_what_that_costs_and_far_beyond_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(machine, "usable_cores", lambda: 2)
+    assert machine.crowded(2) is None
+    assert (machine.crowded(5) or "").startswith("5 workers share 2 cores: a trial may take 2.5 times as long as alone")
+    assert machine.slots_of_machine(8, pin_cores=False).workers == 8
+    with pytest.raises(UsageError, match=r"^9 workers are too many for 2 cores: .*; use 2 workers, or 8 at most, or"):
+        machine.slots_of_machine(9, pin_cores=False)

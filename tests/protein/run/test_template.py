@@ -1,9 +1,13 @@
 """The words of a command line. What W&B's macros become is in tests/protein/config/test_wandb_sweep.py."""
 
+import shlex
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from protein.errors import UsageError
-from protein.run.template import check_names, is_off, missing, parse
+from protein.run.template import check_names, is_off, missing, parse, refuse_shell
 from protein.types import ParamValue
 
 
@@ -83,3 +87,51 @@ def test_a_template_that_cannot_be_is_one_line(text: str, message: str) -> None:
     with pytest.raises(UsageError) as refused:
         parse(text, "--command")
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("python prepare.py && python train.py --lr {lr}", "'&&'"),
+        ("python train.py --lr {lr} | tee log", "'|'"),
+        ("python a.py || python b.py", "'||'"),
+        ("python train.py; python test.py", "';'"),
+        ("python train.py --lr {lr} > out.txt", "'>'"),
+        ("python train.py --lr {lr}>>out.txt", "'>>'"),
+        ("python train.py 2>&1", "'2>&1'"),
+        ("python train.py < config", "'<'"),
+        ("python train.py &", "'&'"),
+        ("python train.py --data $HOME/data", "'$HOME'"),
+        ('python train.py --data "$HOME/data"', "'$HOME'"),
+        ('python train.py --note "it\'s" --data $DATA', "'$DATA'"),
+        ("python train.py --lr ${lr}", "'${lr}'"),
+        ("python train.py --out $(date)", "'$('"),
+        ("python train.py --out `date`", "'`'"),
+        ("CUDA_VISIBLE_DEVICES=0 python train.py", "write 'env CUDA_VISIBLE_DEVICES=0 ...'"),
+        ("python train.py {x?--a | b} | tee log", "'|'"),
+    ],
+)
+def test_what_only_a_shell_understands_is_refused_with_the_way_to_have_one(text: str, found: str) -> None:
+    with pytest.raises(UsageError, match="no shell runs") as caught:
+        refuse_shell(text, "--command")
+    assert found in str(caught.value) and ("sh -c '...'" in str(caught.value) or "env" in found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sh -c 'python prepare.py && python train.py --lr {lr} > $OUT'",
+        'bash -lc "cd $HOME; python train.py --lr {lr}"',
+        "ssh host 'cd $HOME && python train.py'",
+        "python train.py --pattern 'a|b' --price \\$5 --end 'acc$' --other acc$",
+        "python train.py {amp?--amp|--no-amp} {clip?--clip {clip}|--x {{a||b}}} --data {env:HOME}",
+        "env A=1 python train.py --lr={lr} +a.b={lr}",
+    ],
+)
+def test_what_a_program_is_to_get_is_not_taken_for_a_shells(text: str) -> None:
+    refuse_shell(text, "--command")
+
+
+@given(st.lists(st.text(st.sampled_from("ab $&|;<>`'\"\\{}()=*?#~"), max_size=8), min_size=1, max_size=5))
+def test_words_that_are_quoted_for_a_shell_are_never_refused(words: list[str]) -> None:
+    refuse_shell(shlex.join(["python", *words]).replace("{", "{{").replace("}", "}}"), "--command")

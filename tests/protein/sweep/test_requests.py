@@ -11,6 +11,7 @@ import small_sweep
 from protein import storage
 from protein.engine.designer import RandomDesigner
 from protein.ports import Store, SweepStatus
+from protein.sweep.loop import POLL_SECONDS
 from protein.types import Budget, Observation, Params, Request, Suggestion, TrialEnd, TrialRecord, TrialState
 
 
@@ -53,6 +54,7 @@ def found(folder: Path) -> tuple[Request, list[TrialRecord]]:
 
 def test_a_paused_sweep_starts_nothing_until_it_is_resumed(tmp_path: Path) -> None:
     resumed_at: list[float] = []
+    clocks: list[float] = []  # the wall clock, without what the sweep says of its own
 
     def pause(store: Store, sweep_id: int, number: int) -> None:
         if number == 0:  # it runs now, and goes on to its end
@@ -63,6 +65,7 @@ def test_a_paused_sweep_starts_nothing_until_it_is_resumed(tmp_path: Path) -> No
             super().update(status)
             if status.sweep.requested is Request.PAUSE and len(status.trials) == 1 and status.trials[0].finished_at:
                 self.waited = getattr(self, "waited", 0) + 1
+                clocks.append(time.monotonic() - status.elapsed_seconds)
                 if self.waited == 4:
                     store = storage.open_store(self._url)
                     store.request(status.sweep.id, Request.RUN)
@@ -72,6 +75,7 @@ def test_a_paused_sweep_starts_nothing_until_it_is_resumed(tmp_path: Path) -> No
     listener = Patient(tmp_path, on_start=pause)
     status = small_sweep.sweep(tmp_path, listener=listener, max_trials=3, budget_seconds=None)
     assert len(resumed_at) == 1
+    assert clocks[3] - clocks[0] >= 3 * POLL_SECONDS, "a pause is no overhead of the sweep"
     assert [trial.end for trial in status.trials] == [TrialEnd.COMPLETE] * 3
     assert [line for line in listener.lines if "sweep 's'" in line] == [
         "sweep 's' is paused: trials that run go on, and none starts until protein resume s",
