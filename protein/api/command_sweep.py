@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from protein import envs_c
+from protein.api import stores
 from protein.api.definition import check_name
 from protein.config.resolve import file_name
 from protein.config.settings import SweepConfig
@@ -21,7 +22,7 @@ from protein.run import command as commands
 from protein.run.command import CommandSettings, ScoreFrom, Style
 from protein.run.reports import Comma
 from protein.run.template import parse
-from protein.sweep import provenance
+from protein.sweep import provenance, resuming
 from protein.types import Direction, SweepSpec, TrialRecord
 
 _INTERPRETERS = re.compile(
@@ -125,11 +126,13 @@ def runs_command(config: Mapping[str, Any]) -> bool:
     return commands.SECTION in config
 
 
-def command_line(spec: SweepSpec, trial: TrialRecord) -> str:
+def command_line(spec: SweepSpec, trial: TrialRecord, store: str | None) -> str:
     """Returns the command line that runs a trial's config again, as a shell takes it.
 
-    `{directory}` becomes a folder that is called after the sweep, below the working directory.
+    `{directory}` becomes a folder that is called after the sweep, below the working directory. The store is the one
+    that has the trial, in the user's word for it.
     """
+    trial = resuming.located(trial, stores.artifact_directory(stores.url(store), spec.name))
     settings = CommandSettings.from_config(spec.config)
     directory = f"{folder_name(spec.name)}-{trial.number}"
     template = parse(settings.text, "--command")

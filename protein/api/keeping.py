@@ -181,6 +181,7 @@ def plan_cleaning(
     No process runs the sweep. Of each curve one point is enough. `goes_on`: it may get more budget, so that trials may
     still be continued.
     """
+    trials = [resuming.located(trial, folder.path) for trial in trials]
     needed = needed_trials(sweep, trials)
     can_continue = goes_on and _continues(sweep, trials)
     kept_paths: set[Path] = set()
@@ -335,7 +336,7 @@ def rename(store: "WholeStore", store_url: str, old: str, new: str, artifacts: P
 def _moved(trials: Sequence[TrialRecord], before: SweepFolder, after: Path) -> Iterator[tuple[int, Artifact, str]]:
     for trial in trials:
         for one in trial.artifacts:
-            path = before.moved(one.path, after)
+            path = before.moved(resuming.located_path(one.path, before.path, trial.number), after)
             if path is not None:
                 yield trial.number, one, path
 

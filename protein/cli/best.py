@@ -80,7 +80,9 @@ def _training_commands(sweep: SweepRecord, found: Recommendation, arguments: Bes
     """
     if command_sweep.runs_command(sweep.spec.config):
         answers = sorted(_rows(found), key=lambda choice: choice.name == found.chosen.name)
-        return {choice.name: command_sweep.command_line(sweep.spec, choice.trial) for choice in answers}
+        return {
+            choice.name: command_sweep.command_line(sweep.spec, choice.trial, arguments.store) for choice in answers
+        }
     if not found.trains:
         return {}
 

@@ -18,6 +18,7 @@ from protein.engine.forecasts import forecast_quality
 from protein.errors import UsageError
 from protein.ports import Store
 from protein.spelling import counted
+from protein.sweep import resuming
 from protein.trainer.kinds import kind_of
 from protein.types import Measurement, SweepRecord, TrialRecord
 from protein.view import data, tables
@@ -36,7 +37,8 @@ def run(command: Command) -> int:
     with stores.opened(arguments.store) as store:
         sweep = stores.find(store, arguments.sweep)
         if arguments.trial is not None:
-            stored = [_found(store, sweep, arguments.trial)]
+            folder = stores.artifact_directory(stores.url(arguments.store), sweep.spec.name)
+            stored = [resuming.located(_found(store, sweep, arguments.trial), folder)]
         elif arguments.calibration:
             stored = store.trials(sweep.id, curves=False, last_points=True)
         else:  # a table shows each curve in a few characters

@@ -403,7 +403,7 @@ def _conclude(console: Console, status: SweepStatus, store: str | None) -> None:
         console.print(note, soft_wrap=True)
     best = found.best
     if command_sweep.runs_command(spec.config):
-        line = command_sweep.command_line(spec, best.trial)
+        line = command_sweep.command_line(spec, best.trial, store)
         what = f"run the recommended config (trial {best.trial.number}, expected {best.phrase()}):"
         console.print(Text(f"{what}\n  {line}"), soft_wrap=True)
         return

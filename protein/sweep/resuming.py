@@ -18,6 +18,7 @@ trial whose files were deleted since cannot be continued any more.
 import contextlib
 import dataclasses
 import json
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -188,11 +189,38 @@ def resumable_seconds(trial: TrialRecord) -> float | None:
     return None if own is None or continuable_state(trial) is None else trial.continued_seconds + own
 
 
+def located(trial: TrialRecord, directory: Path) -> TrialRecord:
+    """Returns a stored trial with its files' paths as they are now, if they lie in `directory`, its sweep's folder.
+
+    The store has the paths as they were, and the folder may have been moved or copied since. What a path has below the
+    trial's own folder is looked for in this folder first: of a copy, the older files may still be there, too.
+    """
+    paths = [located_path(one.path, directory, trial.number) for one in trial.artifacts]
+    if paths == [one.path for one in trial.artifacts]:
+        return trial
+    moved = zip(trial.artifacts, paths, strict=True)
+    return dataclasses.replace(trial, artifacts=tuple(dataclasses.replace(one, path=path) for one, path in moved))
+
+
+def located_path(path: str, directory: Path, number: int) -> str:
+    """Returns where a file of a trial is now (see `located`); the path itself where this folder has no such file."""
+    if path.startswith(f"{directory}{os.sep}"):
+        return path
+    parts, name = Path(os.path.normpath(path)).parts, f"{number:04d}"
+    for place in (i for i, part in enumerate(parts) if part == name):
+        here = directory.joinpath(*parts[place:])
+        with contextlib.suppress(OSError, ValueError):  # a name that no file can have
+            if here.exists():
+                return str(here)
+    return path
+
+
 def only_within(trial: TrialRecord, directory: Path) -> TrialRecord:
     """Returns a stored trial without what lies outside of the sweep's folder to go on from.
 
     A path in a store from elsewhere may name any file or folder, and what a trial goes on from is read and copied.
     """
+    trial = located(trial, directory)
     kept = tuple(one for one in trial.artifacts if one.kind != CONTINUABLE or _is_within(one.path, directory))
     return trial if len(kept) == len(trial.artifacts) else dataclasses.replace(trial, artifacts=kept)
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from protein.config.resolve import file_name
 from protein.errors import ProteinError, UsageError
+from protein.sweep import resuming
 from protein.types import TrialRecord
 from protein.web.security import inside
 
@@ -44,7 +45,7 @@ class File:
 def files(root: Path, trial: TrialRecord) -> list[File]:
     """Returns a trial's artifacts, and what else lies in its own folder, each once."""
     found: dict[str, File] = {}
-    for artifact in trial.artifacts:
+    for artifact in resuming.located(trial, root).artifacts:
         one = _file(root, Path(artifact.path), artifact.kind)
         name = one.name
         for count in range(2, MAX_FILES):  # two artifacts may have the same name in different folders

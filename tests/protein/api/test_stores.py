@@ -104,7 +104,12 @@ def test_on_a_terminal_a_sweep_asks_before_it_makes_a_folder(
     answer: str, made: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr("builtins.input", lambda line: asked.append(line) or answer)
+
+    def ask(line: str) -> str:
+        asked.append(line)
+        return answer
+
+    monkeypatch.setattr("builtins.input", ask)
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
     with contextlib.nullcontext() if made else pytest.raises(UsageError, match="nothing was made"):
         allow_new_folder(Console(force_terminal=True), f"{tmp_path}/new/a.db")

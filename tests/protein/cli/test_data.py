@@ -462,3 +462,24 @@ def test_the_best_of_a_loaded_sweep_is_among_its_trials(tmp_path: Path) -> None:
     loaded = protein.load(store=url)
     protein.Sweep(space, **{**start, "max_trials": 12}).run(lambda params, report: 100.0 + params["x"])  # type: ignore[arg-type]
     assert loaded.best.name in loaded.trials.index
+
+
+@pytest.mark.parametrize("how", ["moved", "copied"])
+def test_a_project_that_was_moved_or_copied_finds_its_own_files(
+    with_files: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    before = {**listed(with_files)}
+    kept = [path for path in before if "checkpoint" in path]
+    other = tmp_path.with_name(f"{tmp_path.name}_other")
+    shutil.copytree(with_files, other)
+    if how == "moved":
+        for part in with_files.iterdir():
+            shutil.rmtree(part) if part.is_dir() else part.unlink()
+    monkeypatch.chdir(other)
+    shown = run("show s --trial 1")
+    assert str(other) in shown and str(with_files) not in shown.replace(str(other), "")
+    assert "freed" in run("clean s") and "nothing to delete" in run("clean s")
+    assert kept and not set(kept) <= set(listed(other)), "its own are gone"
+    assert how == "moved" or {path for path in listed(with_files) if "checkpoint" in path} == set(kept)
+    run("rename s t")
+    assert str(other / "runs" / "t") in run("show t --trial 1")
