@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import tempfile
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +186,7 @@ class FollowedTable(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp())
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self.path = self.folder / "metrics.csv"
         self.rows: list[tuple[int, str]] = []  # of the file
         self.step, self.half, self.extra = 0, "", False
@@ -455,6 +457,7 @@ class FollowedEvents(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.root = Path(tempfile.mkdtemp())
+        weakref.finalize(self, shutil.rmtree, self.root, ignore_errors=True)
         self.run, self.file, self.step, self.clock = 1, 0, 0, 1000.0
         self.half = b""
         self.told: list[Point] = []
