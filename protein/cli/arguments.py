@@ -134,7 +134,7 @@ class SweepArguments(StoreArguments):
     score_tensorboard: Annotated[str | None, shown("[FOLDER:]TAG", "(default: none)")] = None
     """With --command: read the score from event files of TensorBoard in the trial's folder."""
     score_comma: Annotated[str | None, shown("decimal|thousands", "(default: by all numbers of a log)")] = None
-    """With --command: what a comma in a score is, as in 1,234."""
+    """With --command: what a comma between the digits of a score is."""
     direction: Annotated[str | None, shown("maximize|minimize", "(default: the space file's, or maximize)")] = None
     """With --command: whether a higher or a lower score is better."""
     resume_flag: Annotated[str | None, shown("TEXT", "(default: none)")] = None
