@@ -97,7 +97,10 @@ def test_it_says_how_far_it_is(
         printed = capsys.readouterr()
         lines = printed.err.splitlines()
         assert lines[0] == "cartpole: 0 of 4 episodes played"
-        assert all(re.fullmatch(r"cartpole: \d of 4 episodes played(, about (\d+h)?(\d+m)?(\d+s)? left)?", line) for line in lines)
+        assert all(
+            re.fullmatch(r"cartpole: \d of 4 episodes played(, about (\d+h)?(\d+m)?(\d+s)? left)?", line)
+            for line in lines
+        )
         assert any("left" in line for line in lines) and "score " in printed.out
     assert main(f"eval --checkpoint {trained} --episodes 1 --gif seen.gif".split()) == 0
     assert "0 of 1 episodes played, about" in capsys.readouterr().err, "also of a single episode"
