@@ -67,7 +67,7 @@ test-slow: $(DEV_READY)
 check: $(DEV_READY)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy
+	@$(BIN)/mypy --num-workers auto
 	@$(BIN)/lint-imports
 	@$(BIN)/clang-format --dry-run -Werror $(C_SOURCES)
 

@@ -1,6 +1,7 @@
 """What every designer promises (see `protein.ports.Designer`), whatever its method."""
 
 import dataclasses
+import functools
 import math
 import random
 from collections.abc import Callable, Sequence
@@ -90,6 +91,16 @@ def play(
     return history
 
 
+@functools.cache
+def _played(method: str, has_cost_parameter: bool) -> list[Observation]:
+    return play(make_designer(method, SPACE if has_cost_parameter else NO_COST_PARAMETER, START), 30)
+
+
+def played(method: str, num_trials: int, space: Space = SPACE) -> list[Observation]:
+    """The first trials, at most 30, of a sweep by this method, with which many tests begin."""
+    return _played(method, space is SPACE)[:num_trials]
+
+
 # One Optuna sampler of each kind: one without a state, and one whose state the designer rebuilds. The others differ in
 # nothing that the contract speaks of, and are run in tests/protein/optuna/test_designer.py.
 HELD_TO_IT = ("protein", "random", "optuna:tpe", "optuna:cmaes")
@@ -121,7 +132,7 @@ def test_a_start_outside_the_space_is_moved_into_it(method: str) -> None:
 
 
 def test_every_suggestion_is_valid_and_new(method: str, space: Space) -> None:
-    history = play(make_designer(method, space, START), 30)
+    history = played(method, 30, space)
     for observation in history:
         space.validate(observation.params)
     tried = [tuple(sorted(o.params.items())) for o in history]
@@ -144,7 +155,7 @@ def test_nothing_is_run_again_at_the_end_of_a_noisy_sweep(method: str, space: Sp
 
 
 def test_the_same_arguments_give_the_same_suggestion(method: str) -> None:
-    history = play(make_designer(method, SPACE, START), 14)
+    history = played(method, 14)
     one, two = (suggest(make_designer(method, SPACE, START), history, [START], remaining=500.0) for _ in range(2))
     assert one == two
 
@@ -163,16 +174,14 @@ def test_a_resumed_sweep_goes_on_as_if_nothing_had_happened(method: str) -> None
 
 @pytest.mark.parametrize("method", ["protein", "random"])  # to Optuna's samplers, the age of a trial matters
 def test_the_order_of_the_history_does_not_matter(method: str) -> None:
-    designer = make_designer(method, SPACE, START)
-    history = play(designer, 14)
+    designer, history = make_designer(method, SPACE, START), played(method, 14)
     shuffled = list(history)
     random.Random(0).shuffle(shuffled)
     assert suggest(designer, history) == suggest(designer, shuffled)
 
 
 def test_an_excluded_trial_teaches_nothing(method: str) -> None:
-    designer = make_designer(method, SPACE, START)
-    history = play(designer, 14)
+    designer, history = make_designer(method, SPACE, START), played(method, 14)
     x = SPACE.from_unit_many(SPACE.sample(3, np.random.default_rng(3)))
     # Whole and stopped ones and failures, without a cost: spent seconds do count.
     exploits = [
@@ -207,7 +216,7 @@ def test_an_excluded_config_is_not_tried_again(method: str) -> None:
 
 def test_all_trials_may_be_excluded(method: str, space: Space) -> None:
     designer = make_designer(method, space, START)
-    history = [dataclasses.replace(one, excluded=True) for one in play(designer, 12)]
+    history = [dataclasses.replace(one, excluded=True) for one in played(method, 12, space)]
     suggestion = suggest(designer, history, remaining=500.0)
     assert suggestion is not None
     space.validate(suggestion.params)
@@ -247,7 +256,7 @@ def test_early_stopping_can_be_switched_off() -> None:
 
 
 def test_nothing_is_written_into_the_arguments(method: str) -> None:
-    history = play(make_designer(method, SPACE, START), 12)
+    history = played(method, 12)
     before, running = list(history), [dict(START)]
     suggest(make_designer(method, SPACE, START), history, running)
     assert history == before
@@ -256,7 +265,7 @@ def test_nothing_is_written_into_the_arguments(method: str) -> None:
 
 def test_workers_get_different_points(method: str, space: Space) -> None:
     designer = make_designer(method, space, START)
-    for history in ([], play(designer, 4), play(designer, 12)):
+    for history in (played(method, number, space) for number in (0, 4, 12)):
         running: list[Params] = []
         for _ in range(6):
             suggestion = suggest(designer, history, running)  # the same seed: only what runs differs
@@ -266,8 +275,7 @@ def test_workers_get_different_points(method: str, space: Space) -> None:
 
 
 def test_an_interrupted_trial_says_nothing(method: str) -> None:
-    designer = make_designer(method, SPACE, START)
-    history = play(designer, 12)
+    designer, history = make_designer(method, SPACE, START), played(method, 12)
     cut = failed(SPACE.from_unit(np.full(6, 0.4)), TrialEnd.INTERRUPTED, 7.0)
     # Its cost is spent all the same: the whole budget, spent and left, is what stays equal.
     assert suggest(designer, [*history, cut], remaining=1e4 - 7.0) == suggest(designer, history, remaining=1e4)
@@ -312,8 +320,7 @@ def test_repeated_trials_do_not_break_the_next_suggestion(method: str) -> None:
 
 
 def test_trials_that_the_space_cannot_read_are_left_out(method: str) -> None:
-    designer = make_designer(method, SPACE, START)
-    history = play(designer, 12)
+    designer, history = make_designer(method, SPACE, START), played(method, 12)
     strange = [complete({**START, "opt": "lion"}), complete({**START, "lr": 7.0}), complete({"steps": 10}, 1.0, 1.0)]
     spent = sum(o.cost_seconds for o in strange)
     assert suggest(designer, [*strange, *history], remaining=1e4 - spent) == suggest(designer, history, remaining=1e4)
@@ -327,8 +334,7 @@ def test_at_least_one_trial_is_possible_at_the_start(method: str, space: Space) 
 
 @pytest.mark.parametrize("num_trials", [1, 5, 30])
 def test_no_trial_overruns_the_budget(method: str, num_trials: int) -> None:
-    designer = make_designer(method, SPACE, START)
-    history = play(designer, num_trials)
+    designer, history = make_designer(method, SPACE, START), played(method, num_trials)
     for limit in (3.0, 10.0, 40.0):
         for seed in range(2):
             for remaining, cap in ((limit, None), (1e6, limit)):
@@ -340,7 +346,7 @@ def test_no_trial_overruns_the_budget(method: str, num_trials: int) -> None:
 def test_when_not_even_the_cheapest_trial_fits_the_sweep_ends(method: str) -> None:
     designer = make_designer(method, SPACE, START)
     for num_trials in (1, 5, 15):
-        history = play(designer, num_trials)
+        history = played(method, num_trials)
         assert suggest(designer, history, remaining=1e-3) is None
         assert suggest(designer, history, cap=1e-3) is None
         assert suggest(designer, history, remaining=-1.0) is None
