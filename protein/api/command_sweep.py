@@ -136,7 +136,10 @@ def command_line(spec: SweepSpec, trial: TrialRecord, store: str | None) -> str:
     settings = CommandSettings.from_config(spec.config)
     directory = f"{folder_name(spec.name)}-{trial.number}"
     template = parse(settings.text, "--command")
-    environment = {name: f"${name}" for name in template.variables} | dict(os.environ)
+    held = [one for text in (settings.text, settings.chdir) if text for one in parse(text, "--command").variables]
+    environment = {name: f"${name}" for name in held} | dict(
+        os.environ
+    )  # those that are not set here are shown by name
     words = commands.command_line(settings, trial.params, seed=trial.seed, directory=directory, environment=environment)
     given = [f"{name}={value}" for name, value in commands.variables(settings, trial.params).items()]
     kept = trial.artifact("config")
@@ -145,7 +148,7 @@ def command_line(spec: SweepSpec, trial: TrialRecord, store: str | None) -> str:
         given.append(f"PROTEIN_PARAMS_FILE={params_file}")
         words = [word.replace(str(Path(directory) / commands.PARAMS_FILE), params_file) for word in words]
     line = shlex.join(["env", *given, *words] if given else words)
-    folder = commands.working_directory(settings, directory)
+    folder = commands.working_directory(settings, directory, environment)
     if folder is not None:
         line = f"cd {shlex.quote(folder)} && {line}"
     return f"mkdir -p {shlex.quote(directory)} && {line}" if directory in line else line

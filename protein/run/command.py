@@ -200,7 +200,7 @@ def command_line(
     The environment is for `{env:NAME}`; None: that of this process.
 
     Raises:
-        UsageError: a variable of the environment is not set.
+        UsageError: a variable of the environment is not set, or there are no words.
     """
     parameters = {**settings.fixed, **params}
     of_trial = {"seed": str(seed), "directory": directory, "params_file": str(Path(directory) / PARAMS_FILE)}
@@ -210,6 +210,8 @@ def command_line(
         return template.filled(values, parameters=parameters, called=settings.called, environment=environment)
 
     found = filled(parsed, of_trial | parameters)
+    if not found:
+        raise UsageError(f"--command {settings.text!r:.100} has no words with these values; begin it with a program")
     if settings.params in ("flags", "dashes"):
         for name in missing(parsed, list(parameters)):
             flag = flag_of(name, settings.called)
@@ -228,11 +230,16 @@ def variables(settings: CommandSettings, params: Params) -> dict[str, str]:
     return {_variable(name): text_of(values[name]) for name in unnamed}
 
 
-def working_directory(settings: CommandSettings, directory: str) -> str | None:
-    """Returns the folder in which a trial's command runs; None: that of the sweep."""
+def working_directory(
+    settings: CommandSettings, directory: str, environment: Mapping[str, str] | None = None
+) -> str | None:
+    """Returns the folder in which a trial's command runs; None: that of the sweep. Raises as `command_line`."""
     if not settings.chdir:
         return None
-    return os.path.expanduser(parse(settings.chdir, "--chdir").filled({"directory": directory})[0])  # noqa: PTH111
+    words = parse(settings.chdir, "--chdir").filled({"directory": directory}, environment=environment)
+    if not words:
+        raise UsageError(f"--chdir {settings.chdir} is empty here; set its environment variable to a folder")
+    return os.path.expanduser(words[0])  # noqa: PTH111
 
 
 class CommandBackend(ProcessBackend):
@@ -278,6 +285,7 @@ class CommandBackend(ProcessBackend):
         params, seed = job.trial.params, job.config["seed"]
         try:
             words = command_line(settings, params, seed=seed, directory=str(directory), resumes=resumes)
+            where = working_directory(settings, str(directory))
         except UsageError as error:  # here, on the trial's machine, a variable of the environment is not set
             raise OSError(str(error)) from error
         of_program = as_tables({**settings.fixed, **params}, settings.called)
@@ -304,7 +312,6 @@ class CommandBackend(ProcessBackend):
         record = CommandRecord(self, job, settings, words, directory)
         if record.cap is not None:
             environment["PROTEIN_MAX_SECONDS"] = repr(record.cap)
-        where = working_directory(settings, str(directory))
         self.start_process(record, words, environment=environment, directory=where)
 
     def tell(self, kind: str, line: str) -> None:

@@ -1,12 +1,14 @@
 """The words of a command line. What W&B's macros become is in tests/protein/config/test_wandb_sweep.py."""
 
+import json
 import shlex
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protein.errors import UsageError
+from protein.run.command import CommandSettings, command_line, working_directory
 from protein.run.template import check_names, is_off, missing, parse, refuse_shell
 from protein.types import ParamValue
 
@@ -63,6 +65,29 @@ def test_names_and_what_is_missing() -> None:
     assert missing(parse("p {*args}", "--command"), ["a"]) == []
     with pytest.raises(UsageError, match=r"has the placeholder \{b\}, but no parameter is called so"):
         check_names(template, ["a", "c", "d"], "--command")
+
+
+WORDS = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=9), min_size=1, max_size=4)
+
+
+@settings(max_examples=80, deadline=None)
+@given(WORDS, st.text("{}|?*'\"$ a", max_size=9))
+def test_words_and_values_are_never_read_as_anything_else(words: list[str], value: str) -> None:
+    """Each word is a literal with its braces doubled, and then the value."""
+    text = shlex.join(word.replace("{", "{{").replace("}", "}}") + ".{x}" for word in words)
+    assert filled(text, x=value) == [f"{word}.{value}" for word in words]
+    assert json.loads(filled("p {*args_json}", x=value)[1]) == {"x": value}
+    assert shlex.split(filled("sh -c 'p {*args}'", x=value)[2]) == ["p", f"--x={value}"], "a shell reads it as one word"
+
+
+def test_what_has_no_words_on_this_machine_is_one_line() -> None:
+    one = CommandSettings(text="{x?python} {env:EMPTY}", chdir="{env:EMPTY}", params="placeholders")
+    with pytest.raises(UsageError, match="has no words with these values; begin it with a program"):
+        command_line(one, {"x": False}, seed=0, directory="d", environment={"EMPTY": ""})
+    with pytest.raises(UsageError, match="is empty here; set its environment variable to a folder"):
+        working_directory(one, "d", {"EMPTY": ""})
+    with pytest.raises(UsageError, match="needs the environment variable EMPTY, which is not set"):
+        working_directory(one, "d", {})
 
 
 @pytest.mark.parametrize(
