@@ -90,6 +90,11 @@ def read(text: str, source: str, path: Path | None = None) -> SpaceFile:
     space = Space(parameters, cost_parameter=COST_PARAMETER if COST_PARAMETER in names else None, fixed=found.fixed)
     runs = general.get("max_runs")
     warnings = [] if below is None else [f"{source}: laid over {display_path(below)}"]
+    if below is None and path is not None and path.name != DEFAULT:
+        warnings.append(
+            f"{source}: no {DEFAULT} of PufferLib was found (beside it, in a folder above, or installed): its own ranges"
+            " alone are searched"
+        )
     direction = _direction(config, general, source, warnings)
     return SpaceFile(
         space=space,

@@ -192,6 +192,7 @@ def test_without_a_default_a_file_with_whole_ranges_is_read_alone(config: Path, 
     alone = OVER.replace("[sweep.train.learning_rate]\nmean = 0.02\n", "")
     given = read(tmp_path / "alone" / "lock.ini", alone)
     assert list(parameters(given)) == ["train.total_timesteps", "vec.num_buffers"]
+    assert "no default.ini of PufferLib was found" in given.warnings[0]
     with pytest.raises(UsageError, match=r"\[sweep.train.learning_rate\] has no min, and no default.ini of PufferLib"):
         read(tmp_path / "alone" / "lock.ini", OVER)
 
