@@ -92,8 +92,8 @@ def read(text: str, source: str, path: Path | None = None) -> SpaceFile:
     warnings = [] if below is None else [f"{source}: laid over {display_path(below)}"]
     if below is None and path is not None and path.name != DEFAULT:
         warnings.append(
-            f"{source}: no {DEFAULT} of PufferLib was found (beside it, in a folder above, or installed): its own ranges"
-            " alone are searched"
+            f"{source}: no {DEFAULT} of PufferLib was found (beside it, in a folder above, or installed): only its own"
+            " ranges are searched"
         )
     direction = _direction(config, general, source, warnings)
     return SpaceFile(

@@ -279,6 +279,8 @@ def check_names(template: Template, parameters: Sequence[str], what: str, *, als
     for name in template.names:
         if name not in known:
             braces = "" if name.isidentifier() else "; write {{ and }} for braces of the program"
+            if name in os.environ:
+                braces = f"; write {{env:{name}}} for the environment variable"
             raise UsageError(
                 f"{what} has the placeholder {{{name}}}, but no parameter is called so{nearest(name, known)}{braces}"
             )

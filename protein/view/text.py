@@ -45,7 +45,10 @@ def searched(parameter: Parameter) -> str:
     """Returns what is searched of a parameter: `lr 0.0001 to 0.1 (log)`, `depth 1 to 8 (whole)`, `opt (adam sgd)`."""
     if isinstance(parameter, Categorical):
         plain = [str(choice) for choice in parameter.choices]
-        told_apart = [repr(c) if plain.count(str(c)) > 1 else str(c) for c in parameter.choices[:MAX_CHOICES]]
+        told_apart = [
+            repr(c) if plain.count(str(c)) > 1 or not str(c).strip() else str(c)
+            for c in parameter.choices[:MAX_CHOICES]
+        ]
         return f"{parameter.name} ({' '.join(told_apart)}{' ...' if len(plain) > MAX_CHOICES else ''})"
     kinds: list[str] = [] if parameter.scale == "linear" else [parameter.scale]
     if isinstance(parameter, Integer) and parameter.scale != "pow2":

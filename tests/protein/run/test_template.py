@@ -58,11 +58,14 @@ def test_an_empty_value_is_no_word_unless_a_flag_waits_for_it(text: str, expecte
     assert filled(text, x="") == expected
 
 
-def test_names_and_what_is_missing() -> None:
+def test_names_and_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     template = parse("p {a?{b}|{c}} {env:DATA} {d}", "--command")
     assert (template.names, template.variables) == (("a", "b", "c", "d"), ("DATA",))
     assert missing(template, ["a", "e"]) == ["e"]
     assert missing(parse("p {*args}", "--command"), ["a"]) == []
+    monkeypatch.setenv("DATA", "x")
+    with pytest.raises(UsageError, match=r"has the placeholder \{DATA\}.*; write \{env:DATA\} for the environment var"):
+        check_names(parse("p ${DATA}", "--command"), ["a"], "--command")
     with pytest.raises(UsageError, match=r"has the placeholder \{b\}, but no parameter is called so"):
         check_names(template, ["a", "c", "d"], "--command")
 
