@@ -2,7 +2,7 @@
 
 import { answered, segments } from "../lib/controls.js";
 import { fill, h } from "../lib/dom.js";
-import { percent } from "../lib/format.js";
+import { counted, percent } from "../lib/format.js";
 import { shortNames } from "../lib/coloring.js";
 import { chart } from "../lib/echart.js";
 import { patient } from "../lib/slow.js";
@@ -56,7 +56,7 @@ export async function importanceCard(context, tools, room) {
 
   function describe() {
     fill(about, found.methods.map((one) => [
-      h("dt", {}, one.title, one.num_trials ? h("span", { class: "muted", text: `, ${one.num_trials} trials` }) : null),
+      h("dt", {}, one.title, one.num_trials ? h("span", { class: "muted", text: `, ${counted(one.num_trials, "trial")}` }) : null),
       one.problem ? h("dd", { class: "warn-text", text: sentence(one.problem) })
         : h("dd", {}, `${sentence(one.meaning)} ${sentence(one.caveat)}`, one.warning ? h("strong", { class: "warn-text", text: ` ${sentence(one.warning)}` }) : null),
     ]));

@@ -132,7 +132,7 @@ export async function scatterCard(context, tools, room) {
   function say() {
     const dots = found.trials.number.length;
     if (!dots) return fill(note, "No trial has both fields.");
-    return fill(note, `${count(dots)}${dots < found.total ? ` of ${count(found.total)}` : ""} trials`, selection.size ? `, ${selection.size} selected` : "", ". A click opens a trial.");
+    return fill(note, `${count(dots)}${dots < found.total ? ` of ${count(found.total)}` : ""} ${found.total === 1 ? "trial" : "trials"}`, selection.size ? `, ${selection.size} selected` : "", ". A click opens a trial.");
   }
 
   return {
