@@ -16,6 +16,7 @@ from store_samples import (
 
 from protein.ports import Store
 from protein.storage import open_store
+from protein.storage.values import readable
 from protein.types import (
     Artifact,
     Estimate,
@@ -93,6 +94,7 @@ finite = st.floats(allow_nan=False, allow_infinity=False)
 seconds = st.floats(min_value=0.0, allow_nan=False, allow_infinity=False)
 steps = st.integers(0, 2**63 - 1)
 text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
+for_people = text.map(readable)  # tests/storage/test_values.py shows what becomes of the rest
 metrics = st.dictionaries(text, finite | st.integers(-(2**70), 2**70), max_size=3)
 params = st.dictionaries(text, st.booleans() | st.integers() | finite | text, max_size=4)
 estimates = st.none() | st.lists(finite, min_size=3, max_size=3).map(
@@ -102,11 +104,11 @@ suggestions = st.builds(
     Suggestion,
     params=params,
     kind=st.sampled_from(SuggestionKind),
-    origin=text,
+    origin=for_people,
     predicted_score=estimates,
     predicted_cost_seconds=estimates,
 )
-provenances = st.builds(Provenance, version=text, git_commit=text, machine=text, config_hash=text)
+provenances = st.builds(Provenance, version=text, git_commit=text, machine=for_people, config_hash=text)
 curves = st.lists(
     st.builds(Measurement, steps=steps, elapsed_seconds=seconds, score=st.none() | finite, metrics=metrics), max_size=5
 )
@@ -114,9 +116,9 @@ artifacts = st.lists(st.builds(Artifact, kind=text, path=text), max_size=3)
 common = {"cost_seconds": seconds, "steps": steps, "timings": metrics, "metrics": metrics}
 ends = {state: st.sampled_from([end for end in TrialEnd if end.state is state]) for state in TrialState}
 outcomes = (
-    st.builds(Outcome, end=ends[TrialState.COMPLETE], score=finite, reason=text, **common)
-    | st.builds(Outcome, end=ends[TrialState.PRUNED], score=st.none() | finite, reason=text, **common)
-    | st.builds(Outcome, end=ends[TrialState.FAILED], score=st.none(), reason=text.filter(bool), **common)
+    st.builds(Outcome, end=ends[TrialState.COMPLETE], score=finite, reason=for_people, **common)
+    | st.builds(Outcome, end=ends[TrialState.PRUNED], score=st.none() | finite, reason=for_people, **common)
+    | st.builds(Outcome, end=ends[TrialState.FAILED], score=st.none(), reason=for_people.filter(bool), **common)
 )
 
 
