@@ -129,7 +129,10 @@ def cost_errors(now: Snapshot, evidence: Evidence) -> dict[int, float]:
 
 
 def wrong_cost(now: Snapshot, evidence: Evidence, kills: int) -> list[str]:
-    """All costs together are off by at most `COST_SECONDS_PER_KILL`; that of a trial that was run once is exact."""
+    """All costs together are off by at most `COST_SECONDS_PER_KILL`; that of a trial that was run once is exact.
+
+    A trial may have been interrupted before it told that it ran: then its store says that it lost something.
+    """
     errors = cost_errors(now, evidence)
     total = sum(abs(error) for error in errors.values())
     wrong = []
@@ -137,7 +140,8 @@ def wrong_cost(now: Snapshot, evidence: Evidence, kills: int) -> list[str]:
         worst = max(errors, key=lambda number: abs(errors[number]))
         wrong.append(f"costs are off by {total:.2f} s after {kills} kills, trial {worst} by {errors[worst]:+.2f} s")
     runs = Counter(one.number for one in evidence.attempts)  # what was run once was never interrupted
-    complete = {row["number"] for row in now.trials if row["state"] == "complete" and runs[row["number"]] == 1}
+    whole = [row["number"] for row in now.trials if row["state"] == "complete" and not row.get("lost_seconds", 0.0)]
+    complete = {number for number in whole if runs[number] == 1}
     return wrong + [
         f"the cost of complete trial {number} is off by {error:+.3f} s"
         for number, error in errors.items()
