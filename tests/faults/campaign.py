@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.faults import checker, replay, sweeps
+from tests.faults import checker, replay, scores, sweeps
 from tests.faults.checker import Snapshot
 from tests.faults.disturbed import Disturbed, Subject
 from tests.faults.evidence import Evidence
@@ -144,7 +144,10 @@ def _disturb(sweep: Disturbed, faults: Sequence[Fault], chance: random.Random, r
     wrong += [f"trial {row['number']} has not ended" for row in now.trials if row["id"] not in now.finished]
     wrong += checker.wrong_ends(now, killed_trials)
     wrong += [line for line in checker.tracebacks(sweep.outputs) if line not in seen_tracebacks]
-    if sweep.subject.kind != "trainer":
+    if sweep.subject.is_command:
+        wrong += checker.run_again(before, runs, evidence) + checker.owned_twice(evidence)
+        wrong += scores.wrong(sweep.subject.kind, now.trials, sweep.folder)
+    if sweep.subject.tells_costs:
         wrong += checker.run_again(before, runs, evidence) + checker.owned_twice(evidence)
         wrong += checker.wrong_cost(now, evidence, kills)
         if sweep.subject.workers == 1 and not wrong:
@@ -213,6 +216,7 @@ def subjects(*, small_disk: bool, ray: bool = False) -> list[Subject]:
         Subject("trainer", "sqlite", 2, 10, 0, on_small_disk=small_disk),
         Subject("function", "postgresql", 1, 16, 0),
         Subject("trainer", "postgresql", 1, 8, 0),
+        *(Subject(kind, "sqlite", 2, 14, 0) for kind in scores.FLAGS),
     ]
 
 
@@ -292,7 +296,7 @@ def table(reports: Sequence[Report]) -> str:
 
 def summary(reports: Sequence[Report]) -> dict[str, Any]:
     """Returns what a campaign came to, in numbers."""
-    measured = [report for report in reports if report.subject.kind != "trainer"]
+    measured = [report for report in reports if report.subject.tells_costs]
     kills = sum(len(report.faults) for report in measured)
     error = sum(report.cost_error_seconds for report in measured)
     return {

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 from small_runs import small_config
 
-from tests.faults import checker, evidence
+from tests.faults import checker, evidence, scores
 from tests.faults.clock import Clock
 from tests.faults.database import Database
 
@@ -32,7 +32,9 @@ SMALL = small_config(8_000, 2_000, 40_000)
 class Subject:
     """What is swept, where it is stored, and by how many workers."""
 
-    kind: str  # "function", "processes" or "ray", see `faults.sweeps`; "trainer": `protein sweep` on cartpole
+    # "function", "processes" or "ray", see `faults.sweeps`; "trainer": `protein sweep` on cartpole; "csv", "jsonl",
+    # "tensorboard" or "lines": `protein sweep --command` of a program that writes its scores so, see `faults.scores`.
+    kind: str
     store: str  # "sqlite" or "postgresql"
     workers: int
     trials: int
@@ -40,8 +42,18 @@ class Subject:
     on_small_disk: bool = False
 
     @property
+    def is_command(self) -> bool:
+        return self.kind in scores.FLAGS
+
+    @property
+    def tells_costs(self) -> bool:
+        """Whether its trials tell what they cost, step by step."""
+        return self.kind != "trainer" and not self.is_command
+
+    @property
     def name(self) -> str:
-        return f"{self.kind}, {self.store}, {self.workers} worker{'' if self.workers == 1 else 's'}"
+        kind = f"command with {self.kind}" if self.is_command else self.kind
+        return f"{kind}, {self.store}, {self.workers} worker{'' if self.workers == 1 else 's'}"
 
 
 class Disturbed:
@@ -108,6 +120,12 @@ class Disturbed:
             # A sweep on a new PostgreSQL store would measure the machine first, for longer than it runs.
             limits += " --calibrate False"
             return [sys.executable, "-m", "protein", *words.split(), *limits.split(), "--store", self.url]
+        if subject.is_command:
+            (self.root / "space.toml").write_text(scores.SPACE)
+            words = f"sweep --space {self.root}/space.toml --name disturbed --max-cost 10m --calibrate False"
+            limits = f"--max-trials {subject.trials} --workers {subject.workers} --seed {subject.seed}"
+            how = ["--command", scores.command(subject.kind), *scores.FLAGS[subject.kind], "--store", self.url]
+            return [sys.executable, "-m", "protein", *words.split(), *limits.split(), *how]
         limits = f"--trials {subject.trials} --workers {subject.workers} --seed {subject.seed}"
         return [sys.executable, "-m", PROGRAM, subject.kind, self.url, *limits.split()]
 
@@ -175,7 +193,7 @@ class Disturbed:
         """Returns the id of the process that trials are forked from."""
         with contextlib.suppress(psutil.Error):
             for child in psutil.Process(self.process.pid).children():
-                if "import fork_server" in " ".join(child.cmdline()):
+                if "fork_server" in " ".join(child.cmdline()):
                     return int(child.pid)
         return None
 

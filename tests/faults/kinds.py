@@ -164,7 +164,7 @@ def _rival_after_a_jump(sweep: Disturbed, random: random.Random) -> tuple[bool, 
 
 def _has_processes(subject: Subject) -> bool:
     """Whether its trials are processes of a server on this machine."""
-    return subject.kind in ("processes", "trainer")
+    return subject.kind in ("processes", "trainer") or subject.is_command
 
 
 def _on_server(subject: Subject) -> bool:
