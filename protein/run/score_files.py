@@ -16,8 +16,10 @@ import contextlib
 import csv
 import dataclasses
 import fnmatch
+import io
 import itertools
 import json
+import os
 import struct
 import zlib
 from bisect import bisect_left
@@ -114,6 +116,7 @@ class _Table:
     Attributes:
         left: its state when the trial began; None: it was not there.
         checksum: of its bytes then.
+        cut: its size then, if an earlier run of the trial was killed in the middle of a row; else 0.
         told: which of its rows were told, or are of an earlier run.
         base: how many of its first rows are of an earlier run.
         is_ours: whether this run has written rows to it.
@@ -126,6 +129,7 @@ class _Table:
 
     left: _State | None = None
     checksum: int = 0
+    cut: int = 0
     told: Told = dataclasses.field(default_factory=Told)
     base: int = 0
     is_ours: bool = False
@@ -164,11 +168,11 @@ class TableReader:
         for path in reversed(matches(directory, file)):
             table = self._tables[path] = _Table()
             self._look(path, table, complete=False)
-            table.left = table.seen
+            table.left, table.checksum = table.seen, _checksum(path, table.seen)
             if begins:
                 table.told, table.base = Told(marks_of(table.rows)), len(table.rows)
-                table.checksum = _checksum(path, table.left)
             else:
+                table.cut = _cut(path, table.left)
                 self._before += self._tell(path, table, complete=False)
         self.rows_behind = len(self._before)  # of an earlier run of the trial; they are told first
 
@@ -216,11 +220,13 @@ class TableReader:
         """Reads a file."""
         with contextlib.suppress(OSError):
             state = _State.of(path)
-            with path.open("rb") as begin:
-                encoding = _ENCODINGS.get(begin.read(2), "utf-8-sig")
             is_large = state is not None and state.size > MAX_FILE_BYTES
-            with path.open(encoding=encoding, errors="replace") as file:
-                lines = _lines(file, complete=complete)
+            cut = table.cut if table.cut and _checksum(path, table.left) == table.checksum else 0
+            with path.open("rb") as file:
+                encoding = _ENCODINGS.get(file.read(2))
+                file.seek(0)
+                texts = io.TextIOWrapper(file, encoding, errors="replace") if encoding else _decoded(file, cut)
+                lines = _lines(texts, complete=complete)
                 header, rows = self._parse(itertools.islice(lines, 10) if is_large else lines, table)
             table.seen, table.rows, table.header = state, rows, header or table.header
             if is_large:
@@ -281,7 +287,9 @@ class TableReader:
                     self._cuts.add(str(error))
                     self._remark("csv", f"wrote a row that is left out: {error}")
                 continue
-            if self._column in row:  # the header again, as a program writes it at each start
+            if self._column in row:  # a header again, as a program writes it at each start, perhaps behind half a row
+                if len(row) > len(header) > 1 and row[1 - len(header) :] == header[1:]:
+                    continue
                 header, shift = row[1:] if row[0] in ("#", "%") else [row[0].lstrip("#% "), *row[1:]], None
                 continue
             while len(row) > len(header) and not row[-1]:
@@ -338,6 +346,24 @@ def _checksum(path: Path, state: _State | None) -> int:
         while left > 0 and (data := file.read(min(left, _READ_BYTES))):
             found, left = zlib.crc32(data, found), left - len(data)
     return found
+
+
+def _cut(path: Path, state: _State | None) -> int:
+    """Returns the size of a file that ends in the middle of a row; else 0."""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return state.size if state is not None and file.read(1) != b"\n" else 0
+    return 0
+
+
+def _decoded(file: Iterable[bytes], cut: int) -> Iterator[str]:
+    """Yields the lines of a file, without the half of a row that ends after `cut` bytes, if another row follows it."""
+    begin = 0
+    for line in file:
+        end = begin + len(line)
+        is_glued = begin < cut < end and line[cut - begin :].strip()
+        yield (line[cut - begin :] if is_glued else line).decode(errors="replace")
+        begin = end
 
 
 def _lines(file: Iterable[str], *, complete: bool) -> Iterator[str]:

@@ -7,7 +7,6 @@ their file, open it anew at each start, write it anew with every row, replace it
 checkpoint. Each writes its rows in two halves, so that a kill leaves half a row.
 """
 
-import csv
 import json
 import os
 import shlex
@@ -15,8 +14,11 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any
 
+from tests.faults import evidence
+
+HOLD = "FAULTS_HOLD"  # the environment variable with the step at which a trial waits for its end
 STEP_SECONDS = 0.03
 CHECKPOINT_STEPS = 5
 WAYS = ("append", "repeat the header", "open anew", "write anew", "replace", "rotate", "cut back")
@@ -43,6 +45,9 @@ def command(kind: str) -> str:
 def score(rate: float, step: int) -> float:
     """Returns the score after some steps. It rises, and swings: an earlier one may be better than the last."""
     return round((1 - (rate - 0.3) ** 2) * (1 - 0.9**step) + 0.01 * (step * 7 % 5), 6)
+
+
+_is_held = False
 
 
 class Rows:
@@ -110,9 +115,7 @@ class Events:
             folder.mkdir(parents=True, exist_ok=True)
             data = event_files.record("acc", step, one, time.time())
             with (folder / f"events.out.tfevents.{self.start:04}.host").open("ab") as file:
-                for half in (data[:20], data[20:]):
-                    file.write(half)
-                    file.flush()
+                halves(file, data)
 
 
 def print_line(step: int, value: float) -> None:
@@ -121,13 +124,18 @@ def print_line(step: int, value: float) -> None:
     halves(sys.stdout, f"{prefix}{json.dumps({'steps': step, 'score': value})}\n")
 
 
-def halves(file: TextIO, text: str) -> None:
+def halves(file: IO[Any], text: str | bytes) -> None:
+    """Writes in two parts. A trial that is held waits between them for its end."""
     for half in (text[: len(text) * 2 // 3], text[len(text) * 2 // 3 :]):
         file.write(half)
         file.flush()
+        if _is_held:
+            evidence.write("held", int(os.environ["PROTEIN_TRIAL"]))
+            time.sleep(600)
 
 
 def train(kind: str, folder: Path, steps: int, rate: float) -> None:
+    global _is_held
     number = int(os.environ["PROTEIN_TRIAL"])
     way, state = WAYS[number % len(WAYS)], Path(os.environ["PROTEIN_CHECKPOINT_DIR"], "step")
     done = int(state.read_text()) if state.exists() else 0
@@ -139,6 +147,7 @@ def train(kind: str, folder: Path, steps: int, rate: float) -> None:
         add = Rows(kind, folder, way, before).add
     for step in range(done + 1, steps + 1):
         time.sleep(STEP_SECONDS)
+        _is_held = str(step) == os.environ.get(HOLD)
         add(step, score(rate, step))
         if step % CHECKPOINT_STEPS == 0 and step < steps:
             state.with_suffix(".new").write_text(str(step))
@@ -154,9 +163,7 @@ def plain(kind: str, folder: Path) -> float | None:
         values = [value for event in EventFileLoader(str(last)).Load() for value in event.summary.value]
         return float(values[-1].tensor.float_val[0])
     if kind == "csv":
-        rows = list(csv.reader((folder / "metrics.csv").open()))
-        header = [row for row in rows if "acc" in row][-1]
-        return float(dict(zip(header, rows[-1], strict=True))["acc"])
+        return float((folder / "metrics.csv").read_text().splitlines()[-1].split(",")[-1])
     file, name = ("trial.log", "score") if kind == "lines" else ("metrics.jsonl", "acc")
     return float(json.loads((folder / file).read_text().splitlines()[-1].removeprefix("INFO:root:"))[name])
 
@@ -177,8 +184,6 @@ def wrong(kind: str, trials: Sequence[dict[str, Any]], folder: Path) -> list[str
 
 
 if __name__ == "__main__":
-    from tests.faults import evidence
-
     lock = evidence.begin(int(os.environ["PROTEIN_TRIAL"]))
     train(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))
     evidence.write("end", int(os.environ["PROTEIN_TRIAL"]))

@@ -25,6 +25,7 @@ _SWEEPS = (  # what is swept, and by what it is disturbed
         Subject("processes", "postgresql", 1, 10, 14),
         ("database: kill -9, start", "sweep: SIGTERM", "database: one connection killed", "same command beside it"),
     ),
+    (Subject("csv", "sqlite", 2, 7, 16), ("sweep: kill -9", "server of trials: kill -9")),
     (Subject("trainer", "sqlite", 2, 6, 15), ("sweep: kill -9", "trial: SIGSTOP, SIGCONT", "sweep: SIGINT twice")),
 )
 
