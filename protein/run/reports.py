@@ -46,6 +46,7 @@ _PREFIX = re.compile(
     )++""",
     re.VERBOSE | re.IGNORECASE,
 )
+_SIGNS = "\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d\u00a0\u2009\u202f"  # that a line is read without
 _DASH = re.compile(r"(?<![\w.])[\u2010-\u2013\ufe63\uff0d](?=[\d.,]|inf|nan)")  # set for a minus
 _GROUP_SPACE = re.compile(r"(?<=\d)[\u00a0\u2009\u202f](?=\d{3}(?!\d))")  # which \S does not match
 _GROUP_MARK = re.compile(r"(?<=\d)['\u2019](?=\d{3}(?!\d))")
@@ -61,7 +62,7 @@ _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?(?:[eE][+-]?\d+)?"
 _SWAP = str.maketrans(",.", ".,")
 _NUMBER = r"[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?"
 
-OPEN = "whose comma may be a decimal one or stand between thousands: say which with --score-comma"
+OPEN = "whose comma may be a decimal one or stand between thousands; say which with --score-comma"
 
 Message = Mapping[str, Any]
 Comma = Literal["", "decimal", "thousands"]
@@ -340,7 +341,7 @@ class PatternReader:
         """
         self._score = re.compile(score)
         self._steps = re.compile(steps) if steps else None
-        self._keeps_signs = not (score + steps).isascii()  # the expressions may ask for them
+        self._keeps_signs = any(sign in score + steps for sign in _SIGNS)  # the expressions ask for them
         self._last_steps: int | None = None
         self._commas, self._remark = commas, remark
 

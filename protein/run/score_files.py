@@ -121,8 +121,9 @@ class _Table:
         base: how many of its first rows are of an earlier run.
         is_ours: whether this run has written rows to it.
         seen: its state at the last look.
+        is_new: whether what was seen then is still to be told.
         header: its names.
-        rows: of the last look.
+        rows: that it had.
         delimiter: of its cells; "": it has JSON Lines.
         wrong: why it cannot be read; "": it can.
     """
@@ -134,6 +135,7 @@ class _Table:
     base: int = 0
     is_ours: bool = False
     seen: _State | None = None
+    is_new: bool = False
     header: list[str] = dataclasses.field(default_factory=list)
     rows: Sequence[Row] = ()
     delimiter: str = ""
@@ -228,16 +230,20 @@ class TableReader:
                 texts = io.TextIOWrapper(file, encoding, errors="replace") if encoding else _decoded(file, cut)
                 lines = _lines(texts, complete=complete)
                 header, rows = self._parse(itertools.islice(lines, 10) if is_large else lines, table)
-            table.seen, table.rows, table.header = state, rows, header or table.header
+            table.seen, table.is_new, table.rows, table.header = state, True, rows, header or table.header
             if is_large:
                 limit = f"{MAX_FILE_BYTES >> 20:,} MiB"
                 table.wrong = f"{path} has more than {limit}, of which no score is read; write one row less often"
             elif (count := header.count(self._column)) > 1:
                 table.wrong = f"{path} has {count} columns '{self._column}'; give them names of their own"
+            elif count and self._steps and self._steps not in header and table.delimiter:
+                table.wrong = f"{path} has no column '{self._steps}' for the steps; {_listed(header)}"
 
     def _tell(self, path: Path, table: _Table, *, complete: bool) -> list[Said]:
         """Returns what is to be told of a file that was looked at."""
-        rows = table.rows
+        if not table.is_new:
+            return []
+        table.is_new, rows = False, table.rows
         fresh = table.told.fresh(rows, complete=complete)
         if complete and not fresh and len(rows) > table.base and (path, rows[-1]) != self._last:
             fresh = rows[-1:]  # the last row that is told is that of the final file
@@ -258,17 +264,22 @@ class TableReader:
     def _parse(self, lines: Iterator[str], table: _Table) -> tuple[list[str], list[Row]]:
         """Returns the names of a table's columns, and the rows that have a score."""
         first: list[str] = []
-        for line in lines:
+        while line := next(lines, ""):
             if line.lstrip().startswith("{"):
                 table.delimiter = ""
                 return self._objects(itertools.chain((line,), lines))
             headers = {delimiter: _names(line, delimiter) for delimiter in _DELIMITERS}
             fitting = [delimiter for delimiter, names in headers.items() if self._column in names]
-            if fitting:  # what stands before the header are comments
-                table.delimiter = max(fitting, key=lambda one: len(headers[one]))
-                header = headers[table.delimiter]
-                return header, list(self._rows(lines, header, table.delimiter if len(header) > 1 else "\t"))
             first = first or max(headers.values(), key=len)
+            if not fitting:
+                continue
+            delimiter = max(fitting, key=lambda one: len(headers[one]))
+            header, below = headers[delimiter], next(lines, "")
+            lines = itertools.chain([below] if below else [], lines)
+            if delimiter == " " and below and not 0 <= len(_names(below, " ")) - len(header) <= 1:
+                continue  # a comment that has the name as a word
+            table.delimiter = delimiter
+            return header, list(self._rows(lines, header, delimiter if len(header) > 1 else "\t"))
         return first, []
 
     def _rows(self, lines: Iterator[str], header: list[str], delimiter: str) -> Iterator[Row]:
@@ -334,9 +345,12 @@ class TableReader:
             return f"it wrote no file {self._file} in its folder {self._directory}"
         header = self._tables[written[-1]].header
         if self._column not in header:
-            listed = ", ".join(header)[:MAX_LISTED] or "none"
-            return f"{written[-1]} has no column '{self._column}'; its columns: {listed}"
+            return f"{written[-1]} has no column '{self._column}'; {_listed(header)}"
         return f"the column '{self._column}' of {written[-1]} holds no number"
+
+
+def _listed(header: list[str]) -> str:
+    return f"its columns: {', '.join(header)[:MAX_LISTED] or 'none'}"
 
 
 def _checksum(path: Path, state: _State | None) -> int:
@@ -371,14 +385,14 @@ def _lines(file: Iterable[str], *, complete: bool) -> Iterator[str]:
     for line in file:
         if not line.endswith("\n") and not complete:
             return
-        if line.strip("\0 \t\r\n"):
-            yield line.replace("\0", "")
+        if line.strip("\ufeff\0 \t\r\n"):
+            yield line.replace("\0", "").lstrip("\ufeff")
 
 
 def _names(line: str, delimiter: str) -> list[str]:
     """Returns the names in a line, if it is a header. Some programs begin it with a sign of a comment."""
     with contextlib.suppress(csv.Error, StopIteration):
-        words = line.strip().lstrip("\ufeff#%").strip()
+        words = line.strip().lstrip("#%").strip()
         words = words.replace("\t", " ") if delimiter == " " else words
         return [name.strip() for name in next(csv.reader([words], delimiter=delimiter, skipinitialspace=True))]
     return []

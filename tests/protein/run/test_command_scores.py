@@ -42,7 +42,7 @@ def test_scores_are_read_from_a_log(
 @pytest.mark.parametrize(
     ("text", "end", "reason"),
     [
-        ("1,234", TrialEnd.MISTAKE, "'1,234', whose comma may be a decimal one or stand between thousands: say which"),
+        ("1,234", TrialEnd.MISTAKE, "'1,234', whose comma may be a decimal one or stand between thousands; say which"),
         ("nan", TrialEnd.DIVERGED, "nan, which is no finite score within 1e+300"),
         ("0.5s", TrialEnd.DIVERGED, r"'0.5s', which is no number; --score-regex 'loss: [^-+.\d\s]*([-+]?"),
     ],

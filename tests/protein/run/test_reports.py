@@ -131,6 +131,7 @@ def test_numbers_are_read_rightly_or_not_at_all_and_rightly_once_one_is_sure(
         (r"reward: (-?[\d.]+)", "reward: \u22123.25", (None, -3.25)),
         ("reward: (\u2212?[\\d.]+)", "reward: \u22123.25", (None, -3.25)),
         (r"reward: (\S+)", "reward: 1\u00a0234,5", (None, 1234.5)),
+        (r"güte: (-?[\d.]+)", "güte: \u22123.25", (None, -3.25)),
         (r"step=(?P<steps>\S+) r=(?P<score>\S+)", "step=1.2k r=\x1b[32m87.5%\x1b[0m", (1200, 87.5)),
         (r"r=(\d)", "r=12", (None, 1.0)),
         (r"\((\S+)", "(0.5)", (None, 0.5)),

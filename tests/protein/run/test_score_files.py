@@ -54,9 +54,12 @@ def read(text: str | bytes, folder: Path, file: str = "metrics.csv", **settings:
         "\ufeffstep\tacc\n1\t0.5\n2\t0.75\n",
         "step;acc\n1;0,5\n2;0,75\n",
         "step;acc\n1;1,234\n1;0.5\n2;0.75\n",
+        "loss\tstep\tacc\n\t1\t0.5\n\t2\t0.75\n",
         "step|acc\n1|0.5\n2|0.75\n",
         "  step   acc\n     1   0.5\n     2  0.75\n",
         "# made by hand\n# step acc\n1 0.5\n2 0.75\n",  # numpy.savetxt
+        "# the best acc of all\nstep,acc\n1,0.5\n2,0.75\n",
+        '#{"acc": 9}\nstep,acc\n1,0.5\n2,0.75\n',  # Stable-Baselines3's monitor
         '"step" "acc"\n"1" 1 0.5\n"2" 2 0.75\n',  # R: a name of each row, and none of these names
         '"","step","acc"\n"1",1,0.5\n"2",2,0.75\n',
         '"step","acc","note"\n1,"0,5","a ""b""\nc"\n2,"0,75","d"\n',
@@ -66,7 +69,7 @@ def read(text: str | bytes, folder: Path, file: str = "metrics.csv", **settings:
         "step,acc,\n1,0.5,\n\n2,0.75,\n3,,\n",
         "step,acc\n1,0.5\n2,0.75\n3\n",
         '{"step": 1, "acc": 0.5}\n{"step": 2, "loss": 3}\n\n{"a\n{"step": 2, "acc": [0.75]}\n',
-        '{"acc": "tensor(0.5)", "step": 1}\n{"acc": 0.75, "step": 2}',
+        '\ufeff{"acc": "tensor(0.5)", "step": 1}\n{"acc": 0.75, "step": 2}',
         "step,acc\n1,tensor(0.5)\n2,75e-2\n",
     ],
 )
@@ -92,7 +95,7 @@ def test_a_table_is_read_with_the_delimiter_of_its_header(tmp_path: Path, text: 
     ],
 )
 def test_what_may_be_two_numbers_is_none(tmp_path: Path, text: str, column: str, found: list[Point]) -> None:
-    assert read(text, tmp_path, column=column) == found
+    assert read(text, tmp_path, column=column, steps="step" if "step" in text else "") == found
 
 
 def test_a_row_that_cannot_be_read_is_left_out_and_this_is_said_once(tmp_path: Path) -> None:
@@ -110,6 +113,9 @@ def test_why_no_score_can_be_read_is_said(tmp_path: Path, monkeypatch: pytest.Mo
     reader = table_reader(tmp_path, "*.csv")
     (tmp_path / "a.csv").write_text("step,acc,acc\n1,2,3\n")
     assert reader.read() == [] and reader.wrong().endswith("a.csv has 2 columns 'acc'; give them names of their own")
+    reader = table_reader(tmp_path, "c.csv", steps="epoch")
+    (tmp_path / "c.csv").write_text("step,acc\n2,3\n")
+    assert reader.read() == [] and "c.csv has no column 'epoch' for the steps; its columns: step, acc" in reader.wrong()
     monkeypatch.setattr(score_files, "MAX_FILE_BYTES", 100)
     reader = table_reader(tmp_path, "b.csv")
     (tmp_path / "b.csv").write_text("step,acc\n" + "1,0.5\n" * 20)
@@ -164,17 +170,17 @@ def test_what_an_earlier_run_left_is_not_the_trials(tmp_path: Path, rows: list[s
     left = "\n".join(["acc", *rows]) + "\n"
     for path in (own / "metrics.csv", shared):
         path.write_text(left)
-        reader = table_reader(own, str(path))
+        reader = table_reader(own, str(path), steps="")
         assert reader.read(complete=True) == [] and reader.missing().endswith("as it was before the trial")
         path.write_text(left + "0.5\n")  # appended, or written anew with all rows
         assert points(reader.read()) == [(None, 0.5)]
         path.write_text(left)
-        reader = table_reader(own, str(path))
+        reader = table_reader(own, str(path), steps="")
         path.write_text("acc\n0.7\n")
         assert points(reader.read(complete=True)) == [(None, 0.7)]
     # Others' rows in a shared file are others' rows, also while it is written anew, and with another column.
     shared.write_text(left)
-    reader = table_reader(own, str(shared))
+    reader = table_reader(own, str(shared), steps="")
     shared.write_text("acc\n0.1\n" if rows else "acc\n")
     assert reader.read() == []
     shared.write_text("".join(f"{row},x\n" for row in ["acc", *rows, "0.5"]))
