@@ -203,8 +203,13 @@ def plan(kills: int, seed: int, subjects: Sequence[Subject]) -> list[tuple[Subje
     return planned
 
 
-def subjects(*, small_disk: bool, ray: bool = False) -> list[Subject]:
-    """Returns the sweeps that are disturbed in turn; those on Ray alone if `ray`: a cluster takes half a minute."""
+def subjects(*, small_disk: bool, ray: bool = False, commands: bool = False) -> list[Subject]:
+    """Returns the sweeps that are disturbed in turn; those on Ray alone if `ray`: a cluster takes half a minute.
+
+    With `commands`, those of commands that write their scores to files.
+    """
+    if commands:
+        return [Subject(kind, "sqlite", 2, 14, 0) for kind in scores.FLAGS]
     if ray:
         return [Subject("ray", "sqlite", 2, 20, 0), Subject("ray", "postgresql", 2, 20, 0)]
     return [
@@ -216,7 +221,6 @@ def subjects(*, small_disk: bool, ray: bool = False) -> list[Subject]:
         Subject("trainer", "sqlite", 2, 10, 0, on_small_disk=small_disk),
         Subject("function", "postgresql", 1, 16, 0),
         Subject("trainer", "postgresql", 1, 8, 0),
-        *(Subject(kind, "sqlite", 2, 14, 0) for kind in scores.FLAGS),
     ]
 
 
@@ -318,11 +322,13 @@ def main() -> int:
     parser.add_argument("--only", default="", help="only faults whose name contains this")
     parser.add_argument("--subject", default="", help="only sweeps whose name contains this")
     parser.add_argument("--ray", action="store_true", help="sweeps on a Ray cluster of two nodes, instead")
+    parser.add_argument("--commands", action="store_true", help="sweeps of commands that write files, instead")
     parser.add_argument("--name", default="faults", help="of the result")
     parser.add_argument("--no-result", action="store_true", help="only print")
     parser.add_argument("--keep", type=Path, help="a file for the outputs of sweeps after which something was wrong")
     arguments = parser.parse_args()
-    chosen = [one for one in subjects(small_disk=can_mount(), ray=arguments.ray) if arguments.subject in one.name]
+    found = subjects(small_disk=can_mount(), ray=arguments.ray, commands=arguments.commands)
+    chosen = [one for one in found if arguments.subject in one.name]
     reports = run(arguments.kills, arguments.seed, arguments.jobs, chosen, arguments.only, arguments.keep)
     print(table(reports))
     total = summary(reports)
