@@ -186,7 +186,7 @@ def _swept(parameter: Parameter, value: Any) -> _Swept:
 def _shown(value: Any) -> str:
     if value is None or value in ([], ""):
         return "none"
-    text = "; ".join(value) if isinstance(value, list) else str(value)
+    text = "; ".join(map(str, value)) if isinstance(value, list) else str(value)
     return text if len(text) <= MAX_VALUE_LENGTH else text[:MAX_VALUE_LENGTH] + "..."
 
 

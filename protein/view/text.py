@@ -242,8 +242,6 @@ def outcome_line(trial: TrialRecord, *, is_brief: bool = False) -> str:
             guesses.append(f"in {seconds(trial.predicted_cost_seconds.value)}")
         result = f"score {score(trial.score)} in {seconds(trial.cost_seconds)}"
         result += f" (predicted {' '.join(guesses)})" if guesses else ""
-        if trial.state is TrialState.PRUNED:
-            result += f", {cleaned(trial.reason, MAX_CELL) or 'stopped early'}"
     else:
         result = f"score {score(trial.score)}"
         if trial.predicted_score is not None:
@@ -256,8 +254,10 @@ def outcome_line(trial: TrialRecord, *, is_brief: bool = False) -> str:
             error = cost_error(trial)
             missed = f", off by {error}" if error else ""
             result += f", predicted {seconds(trial.predicted_cost_seconds.value)}{missed}"
-        if trial.state is TrialState.PRUNED:
-            result += f", {cleaned(trial.reason, MAX_CELL) or 'stopped early'}"
+    if trial.state is TrialState.PRUNED:
+        result += f", {cleaned(trial.reason, MAX_CELL) or 'stopped early'}"
+    elif trial.state is TrialState.COMPLETE and trial.reason:
+        result += f", {cleaned(trial.reason, MAX_CELL)}"
     why = "" if is_brief else f"; {cleaned(trial.origin, MAX_CELL)}"
     return " ".join(f"trial {trial.number}: {result}{why}".split())
 

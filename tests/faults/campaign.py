@@ -86,7 +86,7 @@ def disturb(subject: Subject, faults: Sequence[Fault], seed: int) -> Report:
 
 
 def _disturb(sweep: Disturbed, faults: Sequence[Fault], chance: random.Random, report: Report) -> None:
-    before, runs, killed_trials, kills = Snapshot([], {}), 0, 0, 0
+    before, runs, kills = Snapshot([], {}), 0, 0
     seen_tracebacks: set[str] = set()
     may_end = False  # for what the last fault has done to the store
     sweep.start()
@@ -113,7 +113,6 @@ def _disturb(sweep: Disturbed, faults: Sequence[Fault], chance: random.Random, r
             continue
         kills += 1
         may_end = fault.effect == "may end"
-        killed_trials += fault.effect == "trial"
         if fault.effect == "ends" and not _ended(sweep, END_SECONDS):
             wrong.append(f"the sweep still ran {END_SECONDS:.0f} s after it")
             sweep.process.kill()
@@ -142,7 +141,7 @@ def _disturb(sweep: Disturbed, faults: Sequence[Fault], chance: random.Random, r
     now, evidence = Snapshot.read(sweep.url), Evidence.read(sweep.evidence_file)
     wrong = sweep.wait_until_gone(GONE_SECONDS) + checker.changed(before, now) + checker.misnumbered(now)
     wrong += [f"trial {row['number']} has not ended" for row in now.trials if row["id"] not in now.finished]
-    wrong += checker.wrong_ends(now, killed_trials)
+    wrong += checker.wrong_ends(now)
     wrong += [line for line in checker.tracebacks(sweep.outputs) if line not in seen_tracebacks]
     if sweep.subject.is_command:
         wrong += checker.run_again(before, runs, evidence) + checker.owned_twice(evidence)

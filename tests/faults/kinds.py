@@ -17,7 +17,7 @@ FULL_SECONDS = 2.0
 HOUR = 3600
 LEASE_SECONDS = 120  # of a trial
 
-Effect = Literal["nothing", "ends", "may end", "trial"]
+Effect = Literal["nothing", "ends", "may end"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Fault:
     Attributes:
         name: as in the table.
         effect: what it does: "nothing" that anybody sees; it "ends" the sweep's process; it "may end" it
-            with one line that says why, if it strikes before the first trial; or one "trial" fails.
+            with one line that says why, if it strikes before the first trial.
         strike: does it; returns whether there was anything to do it to, and what is wrong already.
         fits: whether it can be done to a sweep of this kind here.
     """
@@ -185,7 +185,7 @@ KINDS = (
     Fault("process group: SIGINT", "ends", _signal(signal.SIGINT, group=True)),
     Fault("process group: kill -9", "ends", _signal(signal.SIGKILL, group=True)),
     Fault("sweep: SIGSTOP, SIGCONT", "nothing", _stop),
-    Fault("trial: kill -9", "trial", _kill_trial, _has_processes),
+    Fault("trial: kill -9", "nothing", _kill_trial, _has_processes),
     Fault("trial: SIGSTOP, SIGCONT", "nothing", _stop_trial, _has_processes),
     Fault("server of trials: kill -9", "nothing", _kill_server, _has_processes),
     Fault("server of trials: SIGSTOP, SIGCONT", "nothing", _stop_server, _has_processes),

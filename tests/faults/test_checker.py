@@ -76,7 +76,7 @@ def differing(folder: Path) -> list[str]:
 def all_wrong(folder: Path, before: Snapshot, runs_before: int) -> list[str]:
     now, seen = look(folder)
     wrong = checker.changed(before, now) + checker.misnumbered(now) + checker.owned_twice(seen)
-    wrong += checker.run_again(before, runs_before, seen) + checker.wrong_ends(now, 0)
+    wrong += checker.run_again(before, runs_before, seen) + checker.wrong_ends(now)
     return wrong + checker.wrong_cost(now, seen, 0) + differing(folder)
 
 
@@ -135,11 +135,10 @@ def test_an_end_that_is_not_the_trials_own_is_found(folder: Path) -> None:
         " WHERE number = 1",
     )
     now, _ = look(folder)
-    assert checker.wrong_ends(now, killed_trials=1) == []
-    assert checker.wrong_ends(now, killed_trials=0) == ["1 trials crashed, and 0 were killed"]
-    change(folder, "UPDATE trials SET reason = 'exited with code 255' WHERE number = 1")
+    assert checker.wrong_ends(now) == ["trial 1 ended as crashed: 'killed by SIGKILL'"]
+    change(folder, "UPDATE trials SET ended_as = 'interrupted' WHERE number = 1")
     now, _ = look(folder)
-    assert checker.wrong_ends(now, killed_trials=1) == ["trial 1 ended as crashed: 'exited with code 255'"]
+    assert checker.wrong_ends(now) == []
 
 
 def test_a_wrong_cost_is_found(folder: Path) -> None:

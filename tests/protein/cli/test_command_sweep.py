@@ -163,6 +163,7 @@ def test_a_changed_command_is_refused_and_may_be_accepted(capsys: pytest.Capture
     error = refused(capsys, text=changed)
     assert f"sweep 'train' exists with --command = {command()} (now {changed})" in error
     assert error.endswith("or go on with the new ones by --accept-changes")
+    assert "--accept-exit-codes = none (now 1; 134)" in refused(capsys, "--accept-exit-codes", "134,1")
     assert sweep("--accept-changes", text=changed, trials=4) == 0
     assert sweep(text=changed, trials=5) == 0, "the new one is stored"
     capsys.readouterr()
@@ -208,6 +209,8 @@ def test_a_command_that_cannot_work_is_refused(
         (["--score-csv", "a.csv:b"], "--score-regex and --score-csv are two ways to read the score; give one"),
         (["--params", "flgs"], "--params 'flgs' is unknown; did you mean 'flags'?"),
         (["--direction", "up"], "--direction 'up' must be maximize or minimize"),
+        (["--accept-exit-codes", "1,x"], "'x' must be a number from 1 to 255, as in 1,134; 0 is always accepted"),
+        (["--accept-exit-codes", "256"], "'256' must be a number from 1 to 255"),
         (["--resume-flag", "--resume {chekpoint}"], "the placeholder {chekpoint}, but no parameter is called so; did"),
         (["--score-regex", "loss"], "--score-regex 'loss' has no group"),
         (["--score-regex", r"\S+"], r"--score-regex '\S+' has no group"),

@@ -171,12 +171,9 @@ def test_a_killed_trial_ends_alone(tmp_path: Path, victim: str) -> None:
     listener = KillFirst()
     small_sweep.sweep(tmp_path, listener=listener, spec=small_sweep.sweep_spec(sleep=1.0), budget_seconds=2.5)
     first, *others = stored(tmp_path)
-    if victim == "trial":
-        assert first.end is TrialEnd.CRASHED
-        assert first.reason.startswith("killed by SIGKILL")
-    else:  # it was not the trial's fault: it is done again, and what was lost is known
-        assert first.end is TrialEnd.COMPLETE
-        assert first.lost_seconds > 0
+    # It was not the trial's fault: it is done again, and what was lost is known.
+    assert first.end is TrialEnd.COMPLETE
+    assert first.lost_seconds > 0
     assert first.cost_seconds > 0
     assert others
     assert all(trial.state is TrialState.COMPLETE for trial in others)

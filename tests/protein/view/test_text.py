@@ -161,6 +161,8 @@ def test_an_outcome_is_one_line_with_prediction_against_reality() -> None:
         " by +5 % (0.2 sd); improving the front near 30 s"
     )
     assert text.outcome_line(trial(0, 31.5, 9.5)) == "trial 0: score 9.500 in 31.5s; initial config"
+    odd = dataclasses.replace(trial(0, 31.5, 9.5), reason="after its result: killed by SIGSEGV")
+    assert text.outcome_line(odd, is_brief=True) == f"trial 0: score 9.500 in 31.5s, {odd.reason}"
     stopped = trial(4, 60.0, 5.0, state=TrialState.PRUNED, reason="stopped at its cost cap")
     assert "in 1m00s, stopped at its cost cap;" in text.outcome_line(stopped)
     early = trial(4, 60.0, 5.0, state=TrialState.PRUNED, reason="stopped early: last of 20")
