@@ -95,7 +95,7 @@ seconds = st.floats(min_value=0.0, allow_nan=False, allow_infinity=False)
 steps = st.integers(0, 2**63 - 1)
 text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 for_people = text.map(readable)  # tests/storage/test_values.py shows what becomes of the rest
-metrics = st.dictionaries(text, finite | st.integers(-(2**70), 2**70), max_size=3)
+metrics = st.dictionaries(for_people, finite | st.integers(-(2**70), 2**70), max_size=3)
 params = st.dictionaries(text, st.booleans() | st.integers() | finite | text, max_size=4)
 estimates = st.none() | st.lists(finite, min_size=3, max_size=3).map(
     lambda values: Estimate(low=min(values), value=sorted(values)[1], high=max(values))
