@@ -30,7 +30,9 @@ MAX_SHOWN = 40  # characters of a score that is no number, in a message
 MAX_NUMBER = 1000  # characters that a number with all that is around it may have
 SEARCH_SECONDS = 0.5  # for one search in a long line: some expressions take time with the square of its length
 _QUICK_TEXT = 10_000  # characters that any sensible expression is quick with
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")  # colours and cursor movements
+# Colours, cursor movements, titles and links, sets of characters; and backspaces, as bars end their line.
+_ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]+[0-~])|(?<!\x08)\x08++$")
+_ANSI_BYTES = re.compile(_ANSI.pattern.encode())
 _FIELDS = frozenset({"steps", "score", "cost_seconds", "metrics", "result"})
 _MAX_PREFIX = 300  # bytes that a logger puts before a line
 # What loggers and launchers put before a line: tags, times, levels, names between signs. Plain words are none of it: in
@@ -40,6 +42,7 @@ _PREFIX = re.compile(
     | -\s[\w.]+\s(?=-) | [\w.-]+\s+\|                # 12:00:00 - root - INFO -, worker-0 | of docker compose
     | \[[^\]{}]*\] | \([^){}]*\) | <[^>{}]*>          # [rank0], (trainer pid=7), [1,0]<stdout>
     | [IWEF]\d{4}(?=\s) | \d[\d:.,/TZ+-]*            # I0102 of absl, 2026-01-02T12:00:00,123, 0 of srun -l
+    | [\w.-]+\s+(?:-\s+)?(?=(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b)    # root - INFO -, root INFO
     | [\w./]+:[\w<>]+:\d+ | [\w./]+\.py:\d+           # module:function:12, file.py:12
     | (?:TRACE|DEBUG|INFO|NOTICE|SUCCESS|WARN(?:ING)?|ERROR|CRITICAL)\b (?:\s*:\s*[\w.]+(?=\s*:))?    # INFO:root:
     | [-:|>,\]]
@@ -56,11 +59,19 @@ _CALL = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 _LIST = re.compile(r"[\[(](.*?),?\s*[\])]", re.DOTALL)
+_OPENING = {")": "(", "]": "[", "}": "{"}
 _OF_TENSORFLOW = re.compile(r"<tf\..*\bnumpy=(.*)>", re.DOTALL)
 _FACTORS = {"k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?(?:[eE][+-]?\d+)?")  # 1,234.5
 _SWAP = str.maketrans(",.", ".,")
 _NUMBER = r"[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?"
+_IN_NUMBER = re.compile(r"[-+]?\.?\d[\d.]*(?:[eE][-+]?\d*)?")  # what an expression may cut out of one
+_HEAD = re.compile(  # of a number, before what was cut out of it
+    r"(?:(?<![\w.)\]%+/-])[-+])?(?:\d{1,3}(?:,\d{3})*,\d{1,3}\.?|\d++\.?\d*+(?:[eE][-+]?\d*)?|\.\d*)?$"
+)
+_UNSIGNED = re.compile(r"-\((?!\?[^P])")  # an expression that asks for a number behind a minus
+_PLAIN = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+_WITH_COMMA = re.compile(r"[-+]?(?:\d+(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d{3})*,\d+)(?:[eE][-+]?\d+)?(?![\d.,]*\d)")
 
 OPEN = "whose comma may be a decimal one or stand between thousands; say which with --score-comma"
 
@@ -146,6 +157,8 @@ def from_json(line: bytes, commas: "Commas | None" = None, *, any_field: bool = 
     With `any_field`, an object without a score is a report, too: only where nothing else is written.
     """
     text = line.strip()
+    if b"\x1b" in text:
+        text = _ANSI_BYTES.sub(b"", text).strip()
     if not text.startswith(b"{"):
         begin = text.find(b"{", 0, _MAX_PREFIX) if text.endswith(b"}") else -1
         if begin < 0 or not _PREFIX.fullmatch(text, 0, begin):
@@ -226,7 +239,7 @@ def _remedy(pattern: re.Pattern[str], line: str) -> str:
         return ""
     if better == pattern.pattern or found is None:
         return ""
-    return f"; --score-regex '{better}' would read {_group(found, 'score')}"
+    return f"; --score-regex '{better}' would read {_written(found, 'score', found)}"
 
 
 class Commas:
@@ -303,6 +316,9 @@ def _bare(text: str) -> tuple[str, float]:
     """Returns a number without all that is around it, and the factor that its last letter stands for."""
     bare = _GROUP_MARK.sub("", plain_text(text[:MAX_NUMBER])).strip()
     while True:
+        bare = bare.strip("'\"")
+        while bare and (bare[-1] in ",;:. '\"" or bare.count(_OPENING.get(bare[-1], bare[-1])) < bare.count(bare[-1])):
+            bare = bare[:-1]  # also brackets of what stands around it: {'loss': tensor(0.5)}
         for form in (_CALL, _LIST, _OF_TENSORFLOW):
             if found := form.fullmatch(bare.rstrip(",;:.")):
                 bare = found[1].strip().strip("'\"")
@@ -349,18 +365,15 @@ class PatternReader:
         """Returns the report that a line holds, if any."""
         text = line.decode(errors="replace")
         text = _ANSI.sub("", text) if self._keeps_signs else plain_text(text)
-        if self._steps is not None and (found := self._search(self._steps, text)):
-            self._last_steps = self._count(_group(found, "steps"))
         match = self._search(self._score, text)
+        if self._steps is not None and (found := self._search(self._steps, text)):
+            self._last_steps = self._count(_written(found, "steps", match))
         if match is None:
             return None
         steps = self._last_steps
         if "steps" in match.re.groupindex:
-            steps = self._count(match.group("steps"))
-        written = _group(match, "score")
-        if written is not None:
-            written = _closed(text, match.start("score" if "score" in match.re.groupindex else 1), written)
-        said = scored(written, self._commas, text, self._score)
+            steps = self._count(_written(match, "steps", match))
+        said = scored(_written(match, "score", match), self._commas, text, self._score)
         return dataclasses.replace(said, steps=steps, score=math.nan if said.score is None else said.score)
 
     def _search(self, pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
@@ -386,6 +399,44 @@ class PatternReader:
             number = number_of(text, Commas("thousands"))  # steps are whole
         count = steps_in({"steps": number})
         return self._last_steps if count is None else count
+
+
+def _written(match: re.Match[str], name: str, other: re.Match[str] | None) -> str | None:
+    """Returns the number in which a group of a match lies, and else the group; None: it took no part.
+
+    An expression such as `([\\d.]+)` finds a part of `1.2e-03`, of `1,234.5`, and of `-0.5` behind a `.*`. A part of a
+    number is another number.
+
+    Args:
+        match: of an expression.
+        name: of the group, which may have none.
+        other: the match that has the score, whose number is another one than the steps.
+    """
+    key = name if name in match.re.groupindex else 1
+    group: Any = match.group(key)
+    if not isinstance(group, str):
+        return None
+    text, (begin, end) = match.string, match.span(key)
+    if len(group) > MAX_NUMBER or _IN_NUMBER.fullmatch(group) is None:
+        return _closed(text, begin, group)
+    first, last = max(0, begin - MAX_NUMBER), min(len(text), end + MAX_NUMBER)
+    if other is not None:  # two numbers with a comma between them are none
+        spans = [other.span(one) for one in range(1, 1 + other.re.groups) if other.span(one) != (begin, end)]
+        last = min([last, *(start for start, _ in spans if start >= end)])
+        first = max([first, *(stop for _, stop in spans if stop <= begin)])
+    if group[0] not in "+-" and (head := _HEAD.search(text, first, begin)) is not None:
+        without_sign = head.group() == "-" and _UNSIGNED.search(match.re.pattern)
+        begin = begin if without_sign else head.start()
+    whole = _PLAIN.match(text, begin, last)
+    if whole is not None and whole.end() >= end:
+        end = whole.end()
+    if text[begin - 1 : begin] not in ("[", "(", ","):
+        whole = _WITH_COMMA.match(text, begin, last)
+        if whole is not None and not end < match.end() < whole.end():  # the expression does not ask for the comma
+            end = max(end, whole.end())
+    if end >= match.end():
+        end += text[end : end + 1] in _FACTORS and not text[end + 1 : end + 2].isalnum()
+    return text[begin:end]
 
 
 def _closed(text: str, begin: int, group: str) -> str:
@@ -420,11 +471,6 @@ def unread(last_line: str) -> str:
         f"; its last line has {', '.join(numbers)}, and --score-regex '\"{re.escape(name)}\": ([^,}}]+)' would read"
         f" '{name}' as the score"
     )
-
-
-def _group(match: re.Match[str], name: str) -> str | None:
-    group: Any = match.group(name if name in match.re.groupindex else 1)
-    return group if isinstance(group, str) else None
 
 
 def _unquoted(value: object) -> object:

@@ -73,6 +73,12 @@ def read(
         ("array([1.5], dtype=float32)", 1.5),
         ("Array(0.5, dtype=float32)", 0.5),
         ("Decimal('0.5')", 0.5),
+        ("np.float32(0.5)},", 0.5),
+        ("tensor([0.5])}]", 0.5),
+        ("'0.5'}", 0.5),
+        ("0.5\x1b(B\x1b[m", 0.5),
+        ("\x1b]8;;http://host\x1b\\0.5\x1b]8;;\x07", 0.5),
+        ("0.5\b\b\b", 0.5),
         ("<tf.Tensor: shape=(), dtype=float32, numpy=0.5>", 0.5),
         ("[0.5]", 0.5),
         ("(0.5,)", 0.5),
@@ -133,16 +139,59 @@ def test_numbers_are_read_rightly_or_not_at_all_and_rightly_once_one_is_sure(
         (r"reward: (\S+)", "reward: 1\u00a0234,5", (None, 1234.5)),
         (r"güte: (-?[\d.]+)", "güte: \u22123.25", (None, -3.25)),
         (r"step=(?P<steps>\S+) r=(?P<score>\S+)", "step=1.2k r=\x1b[32m87.5%\x1b[0m", (1200, 87.5)),
-        (r"r=(\d)", "r=12", (None, 1.0)),
+        (r"r=(\d)", "r=12", (None, 12.0)),
         (r"\((\S+)", "(0.5)", (None, 0.5)),
+        (r"loss: ([\d.]+)", "loss: 1.2e-03", (None, 0.0012)),
+        (r"r.*?([\d.]+)", "r: -12.5", (None, -12.5)),
+        (r"nll: -([\d.]+)", "nll: -12.5", (None, 12.5)),  # it asks for the number without its sign
+        (r"nll: -(?P<score>[\d.]+)", "nll: -12.5", (None, 12.5)),
+        (r"a-(?:b|c) .*?([\d.]+)", "a-b = -1", (None, -1.0)),
+        (r"r.*(\d)", "r: 12.5", (None, 12.5)),
+        (r"r=([\d.]+)", "r=1,234.5 at 3", (None, 1234.5)),
+        (r"r=([\d.]+)", "r=1.2k, 3", (None, 1200.0)),
+        (r"r=([\d.]+)k", "r=1.2k", (None, 1.2)),
+        (r"step=(?P<steps>\d+)\S* r=(?P<score>\d+)", "step=1.2e3 r=1e3", (1200, 1000.0)),
+        # What stands beside a number and is none of it.
+        (r"r=\[([\d.]+)", "r=[100,200]", (None, 100.0)),
+        (r"r=([\d.]+)", "r=0.91,0.88", (None, 0.91)),
+        (r"^\d+,(\d+)", "12,345,678", (None, 345.0)),
+        (r"^(\d+),", "100,200", (None, 100.0)),
+        (r"^(\d+),(\d+)", "100,200", (None, 100.0)),
+        (r"^(?P<steps>\d+),(?P<score>\d+)", "100,200", (100, 200.0)),
+        (r"fold-(\d)", "fold-1", (None, 1.0)),
+        (r"1-([\d.]+)", "1-0.5", (None, 0.5)),
+        (r"\+/-(\d)", "9 +/-2", (None, 2.0)),
+        (r"v(\d)", "v2.x", (None, 2.0)),
+        (r"top(\d)", "top5e", (None, 5.0)),
     ],
 )
 def test_the_number_is_found_in_a_line(pattern: str, line: str, found: tuple[int | None, float | None]) -> None:
     assert read(pattern, line) == [found]
 
 
+@given(
+    st.floats(-1e6, 1e6),
+    st.sampled_from(["{}", "{:.3f}", "{:.2e}", "{:,.1f}", "{:+.4f}", "{:.0f}"]),
+    st.sampled_from(
+        [
+            *(r"r: ([\d.]+)", r"r: (\d+)", r"r: (-?\d+)", r"r: [-+]?(\d+?)", r"r: (?P<score>-?\d+\.?\d*).*"),
+            *(r"r.*?([\d.]+)", r"r.*?(\d+)", r"r.*(\d)", r"r.*?(\d\.\d)", r"r.*([\d.]{2})"),
+        ]
+    ),
+    st.sampled_from(["", ",", " at b", "}", "%", " | x"]),
+)
+def test_an_expression_that_finds_a_part_of_a_number_gets_the_whole(
+    number: float, form: str, pattern: str, after: str
+) -> None:
+    text = form.format(number)
+    for _, got in read(pattern, f"r: {text}{after}"):
+        assert got in (float(text.replace(",", "")), None if "," in text else math.nan)
+
+
 def test_steps_are_whole_so_their_commas_stand_between_thousands() -> None:
-    assert read(r"r=(\S+)", "step 1,000 r=0.5", "step 2,000 r=0,5", steps=r"step (\S+)") == [(1000, 0.5), (2000, None)]
+    for steps in (r"step (\S+)", r"step (\d+)"):
+        assert read(r"r=(\S+)", "step 1,000 r=0.5", "step 2,000 r=0,5", steps=steps) == [(1000, 0.5), (2000, None)]
+    assert read(r",(\d+)$", "100,200", steps=r"^(\d+)") == [(100, 200.0)], "two numbers"
 
 
 def test_a_score_far_behind_in_a_line_is_found() -> None:
@@ -184,6 +233,9 @@ def test_a_search_that_takes_too_long_is_cut_and_this_is_said(monkeypatch: pytes
         ('[2026-01-02 12:30:00,123][__main__][INFO] - {"score": 0.5}', 0.5),
         ('I0102 12:30:00.123456 140 train.py:12] {"score": 0.5}', 0.5),
         ('worker-0  | {"score": 0.5}', 0.5),
+        ('\x1b[32mINFO\x1b[0m: {"score": 0.5}\x1b[0m', 0.5),
+        ('root - INFO - {"score": 0.5}', 0.5),
+        ('2026-01-02 12:30:00,123 train.run  WARNING  {"score": 0.5}', 0.5),
     ],
 )
 def test_a_json_line_is_read_behind_what_loggers_write(line: str, score: float | None) -> None:
@@ -197,6 +249,8 @@ def test_a_json_line_is_read_behind_what_loggers_write(line: str, score: float |
     [
         'best so far: {"score": 0.5}',
         'INFO:root:best so far {"score": 0.5}',
+        'INFO best: {"score": 0.5}',
+        'best of all INFO {"score": 0.5}',
         'config = {"score": "mse"}',
         'epoch 3: {"score": 0.5}',
         'INFO:root:{"score": 0.5} was good',
