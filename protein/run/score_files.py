@@ -286,7 +286,9 @@ class TableReader:
         """Yields the rows below a header that have a score. In one column alone, a comma is one of a number."""
         if delimiter == " ":
             lines = (line.strip().replace("\t", " ") for line in lines)
-        shift: int | None = None  # R writes names of rows without a name in the header
+        # R writes names of rows without a name in the header. One such row may be half a row with the next one.
+        shift: int | None = None
+        first: list[str] = []
         reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
         while True:
             try:
@@ -298,23 +300,30 @@ class TableReader:
                     self._cuts.add(str(error))
                     self._remark("csv", f"wrote a row that is left out: {error}")
                 continue
-            if self._column in row:  # a header again, as a program writes it at each start, perhaps behind half a row
-                if len(row) > len(header) > 1 and row[1 - len(header) :] == header[1:]:
-                    continue
-                header, shift = row[1:] if row[0] in ("#", "%") else [row[0].lstrip("#% "), *row[1:]], None
+            if self._column in row:  # a header again, as a program writes it at each start
+                end = row[-len(header) :]
+                if len(end) == len(header) > 1 and end[1:] == header[1:] and end[0].endswith(header[0]):
+                    continue  # the same, perhaps behind half a row
+                header = row[1:] if row[0] in ("#", "%") else [row[0].lstrip("#% "), *row[1:]]
+                shift, first = None, []
                 continue
             while len(row) > len(header) and not row[-1]:
                 row.pop()
             if not row or row[0].startswith("#"):
                 continue
-            if shift is None:
-                shift = int(len(row) == len(header) + 1 and delimiter != ",")
-            if len(row) > len(header) + shift:  # half a row with the next one, or decimal commas between commas
-                yield Row("", f"a row of {len(row)} cells below {len(header)} names: {delimiter.join(row)}")
+            is_longer = len(row) == len(header) + 1 and delimiter != ","
+            if shift is None and is_longer and not first:
+                first = row
                 continue
-            cells = dict(zip(header, row[shift:], strict=False))
-            if cells.get(self._column):
-                yield Row(cells.get(self._steps, ""), cells[self._column])
+            shift = int(is_longer) if shift is None else shift
+            for one in (first, row) if first else (row,):
+                if len(one) > len(header) + shift:  # half a row with the next one, or decimal commas between commas
+                    yield Row("", f"a row of {len(one)} cells below {len(header)} names: {delimiter.join(one)}")
+                    continue
+                cells = dict(zip(header, one[shift:], strict=False))
+                if cells.get(self._column):
+                    yield Row(cells.get(self._steps, ""), cells[self._column])
+            first = []
 
     def _objects(self, lines: Iterator[str]) -> tuple[list[str], list[Row]]:
         """Returns the names in JSON Lines, and the rows. A line that is no object is passed over."""

@@ -86,6 +86,8 @@ def test_a_table_is_read_with_the_delimiter_of_its_header(tmp_path: Path, text: 
         ("step,acc\n1,0,5\n", "acc", [(None, None)]),  # decimal commas between commas
         ("step,acc\n1,0.5\n4,0.4,5,0.5\n", "acc", [(1, 0.5), (None, None)]),  # half a row, and the next one
         ("step\tacc\n1\t0.5\n4\t0.4\t0.5\n", "acc", [(1, 0.5), (None, None)]),
+        ("step;acc\n1;0,2;0,25\n2;0,5\n", "acc", [(None, None), (2, 0.5)]),
+        ("step;acc\n1;0,2;0,25\n", "acc", []),
         ("step,acc\n1,n/a\n2,nan\n", "acc", [(1, None), (2, None)]),
         ('{"step": 1, "eval": {"acc": 0.5}}\n{"step": 2, "eval.acc": 0.75}\n', "eval.acc", [(1, 0.5), (2, 0.75)]),
         ('{"step": "1,000", "eval/acc": 0.5}\n', "eval/acc", [(1000, 0.5)]),
@@ -355,8 +357,13 @@ class FollowedTable(RuleBasedStateMachine):
         self.base, self.left = "", set()
         self.glued_before |= self.glued
         self.glued = set()
-        # A cut in the steps makes other steps of the next row, which a later run cannot see any more.
-        if self.half and (self.delimiter == "json" or self.cut > self.line(*self.rows[-1]).find(self.delimiter)):
+        # A cut in the steps makes other steps of the next row, which a later run cannot see any more. First rows may
+        # have names that the header does not have.
+        if (
+            self.half
+            and len(self.rows) > 1
+            and (self.delimiter == "json" or self.cut > self.line(*self.rows[-1]).find(self.delimiter))
+        ):
             size = self.path.stat().st_size
             self.lost.append((size - self.cut, size))
             self.half = ""
