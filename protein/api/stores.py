@@ -126,7 +126,9 @@ def new_folder(given: str | None) -> str | None:
         return None
     folder = path.parent.absolute()
     first = next(one for one in (folder, *folder.parents) if one.parent.is_dir())
-    near = nearest(first.name, [one.name for one in first.parent.iterdir() if one.is_dir()])
+    near = ""
+    with contextlib.suppress(OSError):  # what lies beside it may not be ours to read
+        near = nearest(first.name, [one.name for one in first.parent.iterdir() if one.is_dir()])
     slip = near if "did you mean" in near else ""  # else it lists all of them
     return f"there is no folder {folder} yet: it is made for a new store, {path.name}{slip}"
 

@@ -101,7 +101,11 @@ def allow_new_folder(console: Console, store: str | None) -> None:
         return
     if not (console.is_terminal and sys.stdin.isatty()):
         console.print(line, soft_wrap=True)
-    elif input(f"{line}. Make it? [y/N] ").strip().lower() not in ("y", "yes"):
+        return
+    answer = ""
+    with contextlib.suppress(EOFError):
+        answer = input(f"{line}. Make it? [y/N] ")
+    if answer.strip().lower() not in ("y", "yes"):
         raise UsageError("nothing was made; name the store's file with --store")
 
 
