@@ -301,7 +301,7 @@ def test_a_process_that_dies_costs_the_time_since_its_report_however_late_the_sw
     def dies(params: dict[str, Any], report: Report) -> float:
         report(1, 1.0, cost_seconds=100.0)
         time.sleep(0.5)
-        os.kill(os.getpid(), signal.SIGABRT)
+        os.kill(os.getpid(), signal.SIGUSR1)
         return 1.0
 
     stop = threading.Event()

@@ -187,7 +187,7 @@ def test_what_happens_to_one_process_happens_to_its_trial_alone(tmp_path: Path) 
         report(1, 1.0, cost_seconds=1.0)
         number = int(report.directory.name)
         if number == 1:
-            os.kill(os.getpid(), signal.SIGABRT)
+            os.kill(os.getpid(), signal.SIGUSR1)
         if number == 2:
             os._exit(3)
         if number == 3:
@@ -200,7 +200,7 @@ def test_what_happens_to_one_process_happens_to_its_trial_alone(tmp_path: Path) 
     ends = {trial.number: (trial.end, trial.reason) for trial in result.trials}
     assert ends == {
         0: (TrialEnd.COMPLETE, ""),
-        1: (TrialEnd.CRASHED, "killed by SIGABRT"),
+        1: (TrialEnd.CRASHED, "killed by SIGUSR1"),
         2: (TrialEnd.CRASHED, "its process exited with code 3 before the function ended"),
         3: (TrialEnd.USER_ERROR, "ArithmeticError: loss is nan"),
         4: (TrialEnd.DIVERGED, "the score is nan"),
@@ -216,7 +216,7 @@ def test_a_trial_whose_process_dies_costs_what_it_has_reported_and_the_time_sinc
         time.sleep(0.0 if number else 3.0)
         report(1, 1.0, cost_seconds=100.0 if number else 0.001)
         time.sleep(1.5 if number else 0.0)
-        os.kill(os.getpid(), signal.SIGABRT)
+        os.kill(os.getpid(), signal.SIGUSR1)
         return 1.0
 
     first, second = run(tmp_path, dies, max_trials=2).trials
@@ -260,7 +260,7 @@ def test_steps_that_count_anew_keep_the_cost_and_the_score_of_the_curve(tmp_path
         report(10, 0.2, cost_seconds=1.0)
         report(5, 0.9, cost_seconds=90.0)
         if int(report.directory.name):
-            os.kill(os.getpid(), signal.SIGABRT)
+            os.kill(os.getpid(), signal.SIGUSR1)
         report(6, 0.8, cost_seconds=100.0)
         return 0.7
 
