@@ -20,12 +20,13 @@ import io
 import itertools
 import json
 import os
+import re
 import struct
 import zlib
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePath
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from protein.run.reports import Commas, Remark, Said, number_of, scored, steps_in
 
@@ -34,6 +35,8 @@ MAX_FILE_BYTES = 1 << 30  # of a table; a larger one is no table of scores
 _READ_BYTES = 64 << 20  # of a file at once
 _DELIMITERS = (",", "\t", ";", "|", " ")
 _ENCODINGS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}  # by their first bytes, as Windows writes them
+_NO_VALUE = re.compile(r"n/?a|<na>|none|null|:?-+:?", re.IGNORECASE)  # in a cell; Keras writes NA
+_DOCUMENT = re.compile(r"\s*(?:\{|\[\s*(?:\{|$))")  # how JSON begins
 _EVENTS = "events.out.tfevents."
 _MAX_RECORD = 64 << 20  # a longer one is no record
 _NUMBERS = {1: "<f", 2: "<d", 3: "<i", 9: "<q", 19: "<e"}  # of a tensor, by its dtype
@@ -250,7 +253,7 @@ class TableReader:
         if not fresh:
             return []
         self._last = path, fresh[-1]
-        if table.delimiter == ";":
+        if table.delimiter == ";" and any("," in row.score for row in rows):
             self._commas.see("0,5")  # it stands between cells where commas are decimal ones
         for row in rows:
             self._commas.see(row.score)
@@ -265,7 +268,7 @@ class TableReader:
         """Returns the names of a table's columns, and the rows that have a score."""
         first: list[str] = []
         while line := next(lines, ""):
-            if line.lstrip().startswith("{"):
+            if _DOCUMENT.match(line):
                 table.delimiter = ""
                 return self._objects(itertools.chain((line,), lines))
             headers = {delimiter: _names(line, delimiter) for delimiter in _DELIMITERS}
@@ -273,11 +276,16 @@ class TableReader:
             first = first or max(headers.values(), key=len)
             if not fitting:
                 continue
-            delimiter = max(fitting, key=lambda one: len(headers[one]))
-            header, below = headers[delimiter], next(lines, "")
+            below = next(lines, "")
             lines = itertools.chain([below] if below else [], lines)
-            if delimiter == " " and below and not 0 <= len(_names(below, " ")) - len(header) <= 1:
-                continue  # a comment that has the name as a word
+            delimiter = max(fitting, key=lambda one: len(headers[one]))
+            if delimiter == " " and below and not 0 <= len(_names(below, " ")) - len(headers[" "]) <= 1:
+                # They are only within its cells; or it is a comment that has the name as a word.
+                others = [one for one in fitting if one != " " and len(_names(below, one)) == len(headers[one])]
+                if not others:
+                    continue
+                delimiter = max(others, key=lambda one: len(headers[one]))
+            header = headers[delimiter]
             table.delimiter = delimiter
             return header, list(self._rows(lines, header, delimiter if len(header) > 1 else "\t"))
         return first, []
@@ -321,21 +329,23 @@ class TableReader:
                     yield Row("", f"a row of {len(one)} cells below {len(header)} names: {delimiter.join(one)}")
                     continue
                 cells = dict(zip(header, one[shift:], strict=False))
-                if cells.get(self._column):
-                    yield Row(cells.get(self._steps, ""), cells[self._column])
+                score = cells.get(self._column, "")
+                if score and not _NO_VALUE.fullmatch(score):
+                    yield Row(cells.get(self._steps, ""), score)
             first = []
 
     def _objects(self, lines: Iterator[str]) -> tuple[list[str], list[Row]]:
-        """Returns the names in JSON Lines, and the rows. A line that is no object is passed over."""
+        """Returns the names in JSON Lines, and the rows. A line that is no object is passed over.
+
+        Where none is one, the file may be a single object, or a list of them, over several lines.
+        """
         names: dict[str, None] = {}
         rows = []
-        for line in lines:
-            try:
-                found = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if not isinstance(found, dict):
-                continue
+        every = list(lines)
+        objects = [found for line in every if isinstance(found := _json(line), dict)]
+        document = [] if objects else _json("".join(every))
+        listed = document if isinstance(document, list) else [document]
+        for found in objects or [one for one in listed if isinstance(one, dict)]:
             names.update(dict.fromkeys(map(str, found)))
             score, steps = _cell(found, self._column), _cell(found, self._steps)
             if score:
@@ -405,6 +415,14 @@ def _names(line: str, delimiter: str) -> list[str]:
         words = words.replace("\t", " ") if delimiter == " " else words
         return [name.strip() for name in next(csv.reader([words], delimiter=delimiter, skipinitialspace=True))]
     return []
+
+
+def _json(text: str) -> Any:
+    """Returns what a text holds; None: it is no JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _cell(found: object, name: str) -> str:

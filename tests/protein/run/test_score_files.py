@@ -53,6 +53,12 @@ def read(text: str | bytes, folder: Path, file: str = "metrics.csv", **settings:
         "acc,step\r\n0.5,1\r\n0.75,2\r\n",
         "\ufeffstep\tacc\n1\t0.5\n2\t0.75\n",
         "step;acc\n1;0,5\n2;0,75\n",
+        "# metrics: loss, acc\nstep,loss,acc\n1,,0.5\n2,,0.75\n",
+        "step,acc\n0,NA\n1,0.5\n2,0.75\n3,NA\n4,<NA>\n5,None\n6,--\n",
+        "| step | acc |\n|---|:-:|\n| 1 | 0.5 |\n| 2 | 0.75 |\n",
+        '{"step": 1, "acc": 0.5}\n{"step": 2, "acc": 0.75}\n{"step": 3, "acc": null}\n',
+        '[{"step": 1, "acc": 0.5},\n {"step": 2, "acc": 0.75}]\n',
+        '[\n  {\n    "step": 1,\n    "acc": 0.5\n  },\n  {\n    "step": 2,\n    "acc": 0.75\n  }\n]',
         "step;acc\n1;1,234\n1;0.5\n2;0.75\n",
         "loss\tstep\tacc\n\t1\t0.5\n\t2\t0.75\n",
         "step|acc\n1|0.5\n2|0.75\n",
@@ -88,7 +94,7 @@ def test_a_table_is_read_with_the_delimiter_of_its_header(tmp_path: Path, text: 
         ("step\tacc\n1\t0.5\n4\t0.4\t0.5\n", "acc", [(1, 0.5), (None, None)]),
         ("step;acc\n1;0,2;0,25\n2;0,5\n", "acc", [(None, None), (2, 0.5)]),
         ("step;acc\n1;0,2;0,25\n", "acc", []),
-        ("step,acc\n1,n/a\n2,nan\n", "acc", [(1, None), (2, None)]),
+        ("step,acc\n1,0.5s\n2,nan\n3,n/a\n", "acc", [(1, None), (2, None)]),
         ('{"step": 1, "eval": {"acc": 0.5}}\n{"step": 2, "eval.acc": 0.75}\n', "eval.acc", [(1, 0.5), (2, 0.75)]),
         ('{"step": "1,000", "eval/acc": 0.5}\n', "eval/acc", [(1000, 0.5)]),
         ("", "acc", []),
@@ -98,6 +104,18 @@ def test_a_table_is_read_with_the_delimiter_of_its_header(tmp_path: Path, text: 
 )
 def test_what_may_be_two_numbers_is_none(tmp_path: Path, text: str, column: str, found: list[Point]) -> None:
     assert read(text, tmp_path, column=column, steps="step" if "step" in text else "") == found
+
+
+def test_points_between_semicolons_are_decimal_where_no_comma_is_one(tmp_path: Path) -> None:
+    assert read("step;acc\n1;2.303\n2;1.205\n", tmp_path) == [(1, 2.303), (2, 1.205)]
+
+
+def test_one_object_over_several_lines_is_a_file_of_scores(tmp_path: Path) -> None:
+    reader = table_reader(tmp_path, "all_results.json")
+    (tmp_path / "all_results.json").write_text('{\n  "acc": 0.5,\n')
+    assert reader.read() == []
+    (tmp_path / "all_results.json").write_text('{\n  "acc": 0.5,\n  "step": 3\n}')
+    assert points(reader.read(complete=True)) == [(3, 0.5)]
 
 
 def test_a_row_that_cannot_be_read_is_left_out_and_this_is_said_once(tmp_path: Path) -> None:
