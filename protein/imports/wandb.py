@@ -75,12 +75,25 @@ def read(source: Source) -> Imported:
         raise UsageError(f"{path} is no CSV file: {error}") from error
     if not rows:
         raise UsageError(f"{path} holds no runs; export the table again")
+    for number, row in enumerate(rows, 1):
+        if any(row.get(None, ())):  # its cells may stand below the wrong names
+            raise UsageError(
+                f"{path}: row {number} has more cells than the header has names ({len(columns)}): a comma within a cell"
+                " needs quotation marks around that; export the table again"
+            )
     cells = [{name: text_value(row.get(name) or "") for name in columns} for row in rows]
     numeric = [name for name in columns if any(_number(row[name]) is not None for row in cells)]
     score = _column("--score", source.score, numeric)
     direction = require_direction(source.direction, score)
     cost = _cost(source.cost, numeric)
     chosen = _params(source.params, columns, {score, cost or ""})
+    if score in chosen:
+        raise UsageError(f"--params: '{score}' is the score; leave it out")
+    if double := next((name for name in (score, cost, *chosen) if columns.count(name or "") > 1), None):
+        raise UsageError(
+            f"{path} has {columns.count(double)} columns '{double}', perhaps of the config and of the summary; rename"
+            " them in the file, or name the parameters without it: --params COLUMN,..."
+        )
     if source.params is None:
         _require_no_metric(chosen, cells, score)
     metrics = [name for name in numeric if name not in chosen and name.lower() not in OWN]
@@ -93,7 +106,10 @@ def read(source: Source) -> Imported:
             num_unfinished += 1
             continue
         end = _ENDS.get(word, TrialEnd.FAILED)
-        end, measured, reason = result(end, _number(row[score]), "" if word == "finished" else word)
+        why = "" if word == "finished" else word
+        if isinstance(row[score], str):
+            why = why or f"its score is {row[score]!r:.40}, which is no number"
+        end, measured, reason = result(end, _number(row[score]), why)
         key = _key(columns, texts)
         taken[key] = taken.get(key, 0) + 1
         seconds = 1.0 if source.cost == EQUAL_COST else _number(row.get(cost or ""))

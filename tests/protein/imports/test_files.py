@@ -10,9 +10,12 @@ import pytest
 from commands import Run, stored
 
 from protein import Float, Space
+from protein.errors import UsageError
+from protein.imports import wandb
+from protein.imports.runs import Source
 from protein.space.parameters import Categorical, Integer
 from protein.storage import open_store
-from protein.types import TrialEnd
+from protein.types import Direction, TrialEnd
 
 SWEEP = {
     "metric": "score",
@@ -257,3 +260,33 @@ def test_what_was_run_here_is_not_mixed_with_imported_runs(filled: Path, run: Ru
         said = run(f"{command} old")
         assert said == f"sweep 'old' was imported, and is never run here, so there is nothing to {command}\n"
     assert "sweep 'old' was imported and cannot be resumed" in run.error("sweep --env pong --name old --max-trials 1")
+
+
+@pytest.mark.parametrize(
+    ("text", "params", "reason"),
+    [
+        ("Name,lr,lr,acc\na,0.1,7,0.5\n", None, "has 2 columns 'lr', perhaps of the config and of the summary; rename"),
+        ("Name,lr,acc,acc\na,0.1,7,0.5\n", None, "has 2 columns 'acc'"),
+        ("Name,lr,acc\na,0,1,0,5\n", None, "row 1 has more cells than the header has names (3)"),
+        ("Name,lr,acc\na,0.1,0.5\n", ["lr", "acc"], "--params: 'acc' is the score; leave it out"),
+    ],
+)
+def test_a_table_whose_cells_may_stand_below_other_names_is_refused(
+    tmp_path: Path, text: str, params: list[str] | None, reason: str
+) -> None:
+    (tmp_path / "w.csv").write_text(text)
+    place = str(tmp_path / "w.csv")
+    with pytest.raises(UsageError) as error:
+        wandb.read(Source(place=place, score="acc", direction=Direction.MAXIMIZE, cost="equal", params=params))
+    assert reason in str(error.value)
+
+
+def test_a_column_that_stands_twice_and_is_not_taken_refuses_nothing(tmp_path: Path) -> None:
+    (tmp_path / "w.csv").write_text('Name,x,x,lr,acc\na,1,2,0.1,0.5,\nb,1,2,0.1,"0,5"\n')
+    found = wandb.read(
+        Source(place=str(tmp_path / "w.csv"), score="acc", direction=Direction.MAXIMIZE, cost="equal", params=["lr"])
+    )
+    assert [(run.score, run.reason) for run in found.runs] == [
+        (0.5, ""),
+        (None, "its score is '0,5', which is no number"),
+    ]
