@@ -17,6 +17,7 @@ configs/.
 
 import dataclasses
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,6 +30,8 @@ from protein.types import Direction, ParamValue
 
 _KEYS = ("space", "cost_parameter", "constraints", "direction")
 _TABLE_KEYS = ("value", *RANGE_KEYS)
+# Ranges as Hydra and other tools write them in a text.
+_CALL = re.compile(r"(?:\w+\.)?(?:\w*uniform|\w*normal|\w*randint|interval|range|choice|tag)\(.*\)", re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +114,11 @@ def _collect(
     """Adds the parameters and fixed values of a section."""
     for key, given in table.items():
         name = f"{prefix}{key}"
+        if isinstance(given, str) and _CALL.fullmatch(given.strip()):
+            raise UsageError(
+                f"{source}: {name} = {json.dumps(given)[:60]} looks like a range; write {{ min = ..., max = ... }} or"
+                f" {{ choices = [...] }}, and a fixed text as {{ value = {json.dumps(given)[:60]} }}"
+            )
         if isinstance(given, bool | int | float | str):
             fixed[name] = given
         elif not isinstance(given, dict):

@@ -32,6 +32,8 @@ Called = Mapping[str, Sequence[str]]
 _OFF: Final = ("", "false", "no", "off", "none")
 _ENVIRONMENT: Final = "env:"
 _BREAK: Final = "\0"  # between two words; no word can hold it
+# The end of a line that goes on in the next one; what is quoted stays as it is.
+_CONTINUED = re.compile(r"""('[^']*'|"(?:\\.|[^"\\])*"|\\[^\r\n])|\\\r?\n""", re.DOTALL)
 _OPENING = re.compile(r"\{([^{}?|\0]*)([?}])")
 # Of what only a shell understands: see `refuse_shell`.
 _QUOTED = re.compile(r"'[^']*'|\\.|\"((?:\\.|[^\"\\])*)\"", re.DOTALL)  # with what is in double quotes
@@ -168,7 +170,7 @@ def parse(text: str, what: str) -> Template:
         UsageError: it has no words, a quotation mark or brace that is not closed, or a placeholder that says nothing.
     """
     try:
-        texts = shlex.split(text)
+        texts = shlex.split(_CONTINUED.sub(r"\1", text))
     except ValueError as error:
         raise UsageError(f"{what} {text!r:.200} cannot be split into words: {error}; close every quotation") from error
     if not texts:

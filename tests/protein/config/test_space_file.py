@@ -113,6 +113,9 @@ def test_a_file_of_ranges_alone_needs_no_table_of_the_space(tmp_path: Path) -> N
             "[space]\nlr = { low = 1e-4, high = 0.1 }\nd = { min = 1, max = 2 }",
             "'lr' looks like a range, but has",
         ),
+        ("a.toml", "[space]\nlr = 'tag(log, interval(1e-4, .1))'", 'interval(1e-4, .1))" looks like a range; write'),
+        ("a.toml", "[space]\nlr = 'loguniform(1e-4, .1)'", 'a fixed text as { value = "loguniform(1e-4, .1)" }'),
+        ("a.toml", "[space]\nlr = 'tune.choice([1, 2])'", "looks like a range"),
         ("a.json", "{}", "'.json' is no known kind"),
     ],
 )
@@ -153,6 +156,11 @@ def test_a_table_that_looks_like_a_range_is_not_read_as_fixed_values(tmp_path: P
     path = file(tmp_path, "args.toml", f"[env.args]\nspan = {{ {toml(table, ', ')} }}\n")
     with pytest.raises(ConfigError, match="span looks like a range, but has"):
         Layers.defaults().with_file(path)
+
+
+def test_a_text_that_looks_like_a_range_may_be_said_to_be_none() -> None:
+    given = space_toml.read("[space]\nd = { min = 1, max = 2 }\na = { value = 'range(3)' }\nb = 'f(range)'", "f")
+    assert given.space.fixed == {"a": "range(3)", "b": "f(range)"}
 
 
 @pytest.mark.parametrize("table", SECTIONS, ids=str)

@@ -37,6 +37,10 @@ def test_a_switch_is_there_or_not(text: str, on: list[str], off: list[str]) -> N
     assert filled(f"p {text} q", x=False, v="a b") == ["p", *off, "q"]
 
 
+def test_a_line_goes_on_in_the_next_one_as_in_a_shell() -> None:
+    assert filled("p \\\n --lr {x} \\\r\n --b'\\\n'\\ c \\\n", x=1) == ["p", "--lr", "1", "--b\\\n c"]
+
+
 def test_what_counts_as_off() -> None:
     off: list[ParamValue] = [False, 0, 0.0, "", "False", "no", "OFF", "none"]
     on: list[ParamValue] = [True, 1, 0.5, "x", "true", "on", "--amp", "0.5"]
