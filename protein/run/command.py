@@ -421,6 +421,9 @@ class CommandRecord(Record):
                 said = self._pattern.read(line)
             elif pipe == "stdout" and self._settings.score_from == "lines":
                 said = reports.from_json(line, self._commas)
+                if said is None and reports.looks_like_report(line):
+                    shown = reports.plain_text(line[-MAX_WORDS:].decode(errors="replace")).strip()
+                    self._remark("like", f"printed a line that is no report, as it is not JSON alone: {shown}")
         if said is not None:
             self._take_report(said, pipe)
 

@@ -34,6 +34,7 @@ _QUICK_TEXT = 10_000  # characters that any sensible expression is quick with
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]+[0-~])|(?<!\x08)\x08++$")
 _ANSI_BYTES = re.compile(_ANSI.pattern.encode())
 _FIELDS = frozenset({"steps", "score", "cost_seconds", "metrics", "result"})
+_LIKE_REPORT = re.compile(rb"""\{\s*["'](?:score|result)["']\s*:""")
 _MAX_PREFIX = 300  # bytes that a logger puts before a line
 # What loggers and launchers put before a line: tags, times, levels, names between signs. Plain words are none of it: in
 # `best so far: {"score": 0.9}` a program quotes a report, and makes none.
@@ -186,6 +187,11 @@ def from_json(line: bytes, commas: "Commas | None" = None, *, any_field: bool = 
         metrics=numbers_in(others) | numbers_in(found.get("metrics")),
         is_result=is_result,
     )
+
+
+def looks_like_report(line: bytes) -> bool:
+    """Whether a line that is no report may have been meant as one: Python's `{'score': 0.5}`, or one behind a bar."""
+    return _LIKE_REPORT.search(line) is not None
 
 
 def scored(given: object, commas: "Commas", line: str = "", pattern: re.Pattern[str] | None = None) -> Said:

@@ -79,6 +79,17 @@ for _ in range(2):
     ]
 
 
+def test_a_line_that_was_meant_as_a_report_and_is_none_is_told_once(
+    backend: CommandBackend, notes: list[str], tmp_path: Path
+) -> None:
+    lines = ['{"score": 1}', '100%|##| 5/5{"score": 2}', "{'score': 3}", '{"result": 4} # final', '{"loss": 5}']
+    points, finished = run(backend, job(tmp_path, python(f"print({chr(10).join(lines)!r})")))
+    assert (points, finished.outcome.score) == ([(1, 1.0)], 1.0)
+    assert [note.split(" (said")[0] for note in notes] == [
+        'trial 0 printed a line that is no report, as it is not JSON alone: 100%|##| 5/5{"score": 2}'
+    ]
+
+
 def test_a_csv_file_is_followed_while_it_grows_and_when_its_header_changes(
     backend: CommandBackend, tmp_path: Path
 ) -> None:
