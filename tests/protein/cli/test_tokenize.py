@@ -59,7 +59,7 @@ def test_mistakes_are_one_line_and_write_nothing(text: Path, run: Run) -> None:
         "data tokenize texts": "tokenize needs a folder to write: --into FOLDER",
         "data tokenize texts --into full": "--into full is there already, and is not replaced",
         "data tokenize none --into out": "there is no file none",
-        "data tokenize full --into out": "the 2 files hold no text",
+        "data tokenize full --into out": "2 files hold no text; give files of text",
         "data tokenize texts --into out --validation 0": "--validation 0 must be above 0 and at most 0.5",
         "data tokenize texts --into out --validation .6": "--validation 0.6 must be",
         "data tokenize texts --into out --vocabulary 300": "--vocabulary is for --tokenizer bpe alone",

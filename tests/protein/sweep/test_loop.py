@@ -155,11 +155,13 @@ def test_a_sweep_killed_while_a_trial_was_being_stopped_goes_on(tmp_path: Path) 
 @pytest.mark.parametrize("victim", ["trial", "server of trials"])
 def test_a_killed_trial_ends_alone(tmp_path: Path, victim: str) -> None:
     killed: list[psutil.Process] = []
+    (tmp_path / "trials").mkdir()
+    (tmp_path / "trials" / "hang-0000").write_text("2 unsaved")  # so it has not ended, however late it is killed
 
     class KillFirst(small_sweep.Lines):
         def update(self, status: SweepStatus) -> None:
             trial = status.trials[-1]
-            if trial.number == 0 and trial.curve and not killed:
+            if trial.number == 0 and len(trial.curve) == 2 and not killed:
                 servers = [
                     each for each in psutil.Process().children() if "fork_server.main" in " ".join(each.cmdline())
                 ]
@@ -169,7 +171,8 @@ def test_a_killed_trial_ends_alone(tmp_path: Path, victim: str) -> None:
                     process.kill()
 
     listener = KillFirst()
-    small_sweep.sweep(tmp_path, listener=listener, spec=small_sweep.sweep_spec(sleep=1.0), budget_seconds=2.5)
+    spec = small_sweep.sweep_spec(behaviour="saves")
+    small_sweep.sweep(tmp_path, listener=listener, spec=spec, budget_seconds=None, max_trials=3)
     first, *others = stored(tmp_path)
     # It was not the trial's fault: it is done again, and what was lost is known.
     assert first.end is TrialEnd.COMPLETE
