@@ -208,7 +208,9 @@ def _extras() -> Check:
             continue
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found = f"{requirement.name} {importlib.metadata.version(requirement.name)}"
-            pythons = SpecifierSet(importlib.metadata.metadata(requirement.name)["Requires-Python"] or "")
+            said = importlib.metadata.metadata(requirement.name)
+            # Not said[...]: where the package `importlib_metadata` has been imported, what is missing is a KeyError.
+            pythons = SpecifierSet(said.get("Requires-Python", ""))
             if not pythons.contains(here, prereleases=True):
                 least = [one for one in pythons if one.operator in (">=", ">", "==", "~=")]
                 old = "new" if all(one.contains(here, prereleases=True) for one in least) else "old"

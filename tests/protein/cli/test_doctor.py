@@ -39,6 +39,12 @@ def test_doctor_finds_this_machine_in_order(folder: Path, run: Run) -> None:
     assert list(folder.iterdir()) == []  # what it tried, it took away
 
 
+def test_a_package_may_say_nothing_of_the_pythons_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A KeyError where nothing is said: as the package `importlib_metadata` gives it, once anything has imported that.
+    monkeypatch.setattr(importlib.metadata, "metadata", lambda name: {"Name": name})
+    assert doctor._extras().state == "ok"
+
+
 @pytest.mark.slow
 def test_doctor_calibrates_this_machine_and_lists_it(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speed, "CALIBRATION_SECONDS", 0.01)  # two rounds
