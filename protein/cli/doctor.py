@@ -209,8 +209,8 @@ def _extras() -> Check:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found = f"{requirement.name} {importlib.metadata.version(requirement.name)}"
             said = importlib.metadata.metadata(requirement.name)
-            # Not said[...]: where the package `importlib_metadata` has been imported, what is missing is a KeyError.
-            pythons = SpecifierSet(said.get("Requires-Python", ""))
+            # What is missing is a KeyError where the package `importlib_metadata` has been imported.
+            pythons = SpecifierSet(said["Requires-Python"] if "Requires-Python" in said else "")  # noqa: SIM401 (no get)
             if not pythons.contains(here, prereleases=True):
                 least = [one for one in pythons if one.operator in (">=", ">", "==", "~=")]
                 old = "new" if all(one.contains(here, prereleases=True) for one in least) else "old"
