@@ -35,7 +35,7 @@ CONNECT_SECONDS = 10  # how long to wait for a server
 KEEPALIVES = {"keepalives_idle": 20, "keepalives_interval": 5, "keepalives_count": 4, "tcp_user_timeout": 40_000}
 READ_TRIES = 5  # to open a file that may only be read, while another user's processes begin and end
 IDLE_SECONDS = 1.0  # a connection to a server that was not used for so long is tried before it is used
-CHECKPOINT_SECONDS = 60.0  # so old is what a copy of a SQLite file holds without its log, at most
+CHECKPOINT_SECONDS = 60.0  # what was written within so long may stand in the log of a SQLite file alone
 WRITE = {"protein_write": True}  # execution option of an engine whose transactions write
 
 _FILE = "protein_file"

@@ -236,7 +236,7 @@ class TableReader:
             table.seen, table.is_new, table.rows, table.header = state, True, rows, header or table.header
             if is_large:
                 limit = f"{MAX_FILE_BYTES >> 20:,} MiB"
-                table.wrong = f"{path} has more than {limit}, of which no score is read; write one row less often"
+                table.wrong = f"{path} is larger than {limit}, so no score is read from it; write fewer rows"
             elif (count := header.count(self._column)) > 1:
                 table.wrong = f"{path} has {count} columns '{self._column}'; give them names of their own"
             elif count and self._steps and self._steps not in header and table.delimiter:

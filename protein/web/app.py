@@ -220,7 +220,7 @@ class WholeRequests(H11Protocol):
     """A connection that is closed where a request's head, or then its body, is not whole within `REQUEST_SECONDS`.
 
     That is one limit for all of it, and not one for each read: else a client that sends a byte now and then keeps its
-    connection for ever. An answer may take as long as it does.
+    connection for ever. An answer has no limit.
     """
 
     _part: tuple[object, object] | None = None  # of which request what is awaited

@@ -139,7 +139,7 @@ def test_why_no_score_can_be_read_is_said(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(score_files, "MAX_FILE_BYTES", 100)
     reader = table_reader(tmp_path, "b.csv")
     (tmp_path / "b.csv").write_text("step,acc\n" + "1,0.5\n" * 20)
-    assert reader.read() == [] and "b.csv has more than 0 MiB, of which no score is read" in reader.wrong()
+    assert reader.read() == [] and "b.csv is larger than 0 MiB, so no score is read from it" in reader.wrong()
 
 
 def test_two_files_that_are_written_in_turn_are_no_curve(tmp_path: Path) -> None:
