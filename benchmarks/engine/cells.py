@@ -14,6 +14,7 @@ Figures
     measured     truth of what measured best
     recommended  truth of what this project's recommender (`protein.engine.recommend`) takes of the run's trials
     tried        highest truth of all configs that were trained to their end
+    initial      truth of the task's initial config, whoever tries it; None where it gives no score
     volume       hypervolume under (truth, log cost) of everything that was run, over that of the ideal front
     area         mean over the budget of the incumbent's truth;  area_measured: of the truth of what measured best
     fail         share of trials that failed
@@ -87,9 +88,18 @@ def run_cell(
             run = prefix(longest, total_seconds=total, cap=cap)
         rows.append(
             {"method": method, "family": family, "seed": seed, "budget": budget, "start": start, "cap": cap}
+            | {"initial": initial_truth(task, scale, seed)}
             | figures(task, scale, run, total)
         )
     return rows
+
+
+def initial_truth(task: Task, scale: Reference, seed: int) -> float | None:
+    """Returns the truth of a task's initial config; None where it gives no score."""
+    observation = task.run(task.start, seed=seed)
+    if observation.score is None:
+        return None
+    return round(max(float(scale.normalise(np.array([task.true_score(observation)]))[0]), 0.0), 4)
 
 
 def play(task: Task, method: Method, *, total_seconds: float, cap: int, seed: int) -> Run:

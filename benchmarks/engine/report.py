@@ -8,6 +8,13 @@ central 90 % under resampling of the cells inside each family, each departure fr
 sqrt(n / (n - 1)) for its n cells. So it tells what other seeds of the same families would give; a family with a single
 cell adds nothing to it.
 
+`worse` is the share of sweeps, with an initial config, that hand over one which is truly worse than it, with its 90 %
+interval (Wilson's, for as many sweeps as the weights are worth). `overtuned` is by how much the config handed over is
+worse than the best that stood there before: 0 where the truth only rose. The incumbents are those of `trace`, so it is
+a little too low. Source: Schneider, Bischl and Feurer, Overtuning in Hyperparameter Optimization (2025,
+arXiv 2506.19540), definition of overtuning; `worse` is their relative overtuning above 1. They count the default
+config's test error, and a cell the truth, in which everything below the median random config is 0.
+
 `to90` is the median of the mean random-trial costs until the incumbent's truth reached .90, a cell that never did
 counting as infinite ("-" where that is the median), with the share of cells that did.
 """
@@ -16,6 +23,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from engine.cells import DEFAULT
 from engine.tasks import FAMILIES, SOURCES
 from numpy.typing import NDArray
 
@@ -26,11 +34,13 @@ METRICS = ("best", "volume", "area")
 DETAILS = ("measured", "recommended", "tried", "area_measured")
 OURS, BASELINE = "protein", "random"
 _NUM_RESAMPLED = 2000
+_Z90 = 1.645  # of a 90 % interval
 _SOURCE_OF = {family: source for source, families in SOURCES.items() for family in families}
 
 
 def tables(rows: Sequence[Row]) -> list[str]:
     """Returns the whole report of one budget's cells: over sources, each source, by family, what is below random."""
+    end = overtuning(rows)
     methods = _ranked([row for row in rows if not row["method"].startswith(f"{OURS}:")])
     rows = [row for row in rows if row["method"] in methods]
     sources = [source for source in SOURCES if any(_SOURCE_OF[row["family"]] == source for row in rows)]
@@ -39,7 +49,7 @@ def tables(rows: Sequence[Row]) -> list[str]:
         own = [row for row in rows if _SOURCE_OF[row["family"]] == source]
         families = [family for family in SOURCES[source] if any(row["family"] == family for row in own)]
         lines += ["", f"{source}: {', '.join(families)}", *overall(own, methods)]
-    return [*lines, *by_family(rows, methods), "", *below_random(rows, methods)]
+    return [*lines, *by_family(rows, methods), "", *below_random(rows, methods), *end]
 
 
 def ablations(rows: Sequence[Row]) -> list[str]:
@@ -80,12 +90,50 @@ def overall(rows: Sequence[Row], methods: Sequence[str]) -> list[str]:
     return [*lines, f"{line}  (best peers: {names})"]
 
 
-def by_family(rows: Sequence[Row], methods: Sequence[str]) -> list[str]:
+def overtuning(rows: Sequence[Row]) -> list[str]:
+    """Returns one line for each method and source, `worse` and `overtuned`, and `worse` by family; no line where no
+    sweep had an initial config."""
+    rows = [row | _overtuned(row) for row in rows if row.get("initial") is not None and row["start"] == DEFAULT]
+    if not rows:
+        return []
+    methods = _ranked(rows)
+    width = max(len(method) for method in methods)
+    lines = ["", "worse than the initial config (with 90 % interval), and overtuned; in brackets the sweeps"]
+    lines.append(f"{'':<{width}}" + "".join(f"  {source:<30}" for source in ("all sources", *SOURCES)))
+    for method in methods:
+        line = f"{method:<{width}}"
+        for source in (None, *SOURCES):
+            own = [r for r in rows if r["method"] == method and source in (None, _SOURCE_OF[r["family"]])]
+            text = "-"
+            if own:
+                share, low, high = worse(own)
+                text = f"{share:4.0%} [{low:3.0%}, {high:4.0%}] {mean(own, 'overtuned'):.3f} ({len(own)})"
+            line += f"  {text:<30}"
+        lines.append(line)
+    return [*lines, *by_family(rows, methods, ("worse",))]
+
+
+def worse(rows: Sequence[Row]) -> tuple[float, float, float]:
+    """Returns the weighted mean of `worse` and its 90 % interval (low, high)."""
+    weights = cell_weights(rows)
+    share, n = float(weights @ np.array([row["worse"] for row in rows])), 1.0 / float(weights @ weights)
+    scale = 1.0 + _Z90**2 / n
+    middle = (share + _Z90**2 / (2.0 * n)) / scale
+    half = _Z90 * np.sqrt(max(share * (1.0 - share), 0.0) / n + _Z90**2 / (4.0 * n * n)) / scale
+    return share, float(max(middle - half, 0.0)), float(min(middle + half, 1.0))
+
+
+def _overtuned(row: Row) -> Row:
+    best = row["best"]
+    return {"worse": float(best < row["initial"]), "overtuned": max(max(row["trace"]) / 1000.0 - best, 0.0)}
+
+
+def by_family(rows: Sequence[Row], methods: Sequence[str], metrics: Sequence[str] = METRICS) -> list[str]:
     """Returns one block of lines for each metric: the means of each method in each family."""
     families = [family for family in FAMILIES if any(row["family"] == family for row in rows)]
     width = max(len(method) for method in methods)
     lines = []
-    for metric in METRICS:
+    for metric in metrics:
         lines += ["", f"{metric:<{width}}" + "".join(f"{family:>{max(8, len(family) + 1)}}" for family in families)]
         for method in methods:
             line = f"{method:<{width}}"

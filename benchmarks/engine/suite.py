@@ -39,6 +39,7 @@ from engine.variants import variant
 from protein.errors import UsageError
 
 RESULTS = machine.RESULTS / "engine_suite.jsonl"
+INITIAL = machine.RESULTS / "engine_initial.json"  # `initial` by family and seed, of cells that were run without it
 BUDGETS = (25.0, 60.0)  # mean random-trial costs
 TRIAL_CAPS = {25.0: 120, 50.0: 240, 60.0: 200}
 _OTHER_HALF = {"development": HELD_OUT, "held-out": DEVELOPMENT}
@@ -59,7 +60,12 @@ def read(path: Path) -> list[Row]:
     if not path.exists():
         return []
     lines = [{"start": DEFAULT} | json.loads(line) for line in path.read_text().splitlines() if line.strip()]
-    return list({key(row): row for row in lines if "trace" in row}.values())
+    rows = list({key(row): row for row in lines if "trace" in row}.values())
+    initial = json.loads(INITIAL.read_text())
+    for row in rows:
+        if "initial" not in row and str(row["seed"]) in initial.get(row["family"], {}):
+            row["initial"] = initial[row["family"]][str(row["seed"])]
+    return rows
 
 
 def missing(

@@ -11,11 +11,11 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from engine.cells import TRACE_SHARES, Run, figures, incumbents, play, prefix, run_cell
+from engine.cells import TRACE_SHARES, Run, figures, incumbents, initial_truth, play, prefix, run_cell
 from engine.methods import PEERS, make_method
 from engine.protocol import Peer, Watch
 from engine.reference import Reference
-from engine.report import best_peer, cell_weights, difference, mean, tables
+from engine.report import best_peer, cell_weights, difference, mean, overtuning, tables, worse
 from engine.suite import TRIAL_CAPS, key, main, missing, read, run
 from engine.tasks import make_task
 from engine.variants import variant
@@ -135,6 +135,15 @@ class TestFigures:
         row = figures(_Line(), low, Run(history, [0.0] * 2, [None] * 2), 4.0)
         assert (row["best"], row["area"], row["volume"]) == (0.0, 0.0, 0.0)
 
+    def test_the_initial_config_has_a_truth_whoever_tries_it(self) -> None:
+        class Breaks(_Line):
+            def run(self, params: Params, *, seed: int, repeat: int = 0, watch: Watch | None = None) -> Observation:
+                return _observed(params, None, 1.0)
+
+        assert initial_truth(_Line(), SCALE, 0) == 0.1
+        assert initial_truth(_Line(start={"x": 9.0}), dataclasses.replace(SCALE, median=9.5, best=9.9), 0) == 0.0
+        assert initial_truth(Breaks(), SCALE, 0) is None
+
     def test_a_run_without_a_trial_has_nothing(self) -> None:
         row = figures(_Line(), SCALE, Run(), 4.0)
         names = ("best", "measured", "recommended", "tried", "volume", "area", "area_measured", "trials", "spent")
@@ -252,7 +261,9 @@ class TestRunner:
         assert old["start"] == "default"
         (job,) = missing([old], ["random"], ["ppo"], [0], [2.0], "none")
         run([job], path, 1)
-        assert [row["start"] for row in read(path)] == ["default", "none"]
+        found = read(path)
+        assert [row["start"] for row in found] == ["default", "none"]
+        assert found[0]["initial"] == found[1]["initial"] > 0.0, "that of the old one is read from another file"
         assert not missing(read(path), ["random"], ["ppo"], [0], [2.0], "none")
 
     def test_of_a_cell_measured_twice_the_last_counts(self, tmp_path: Path) -> None:
@@ -359,6 +370,23 @@ class TestReport:
         # A second family with one cell moves the mean and halves the width: the spread between families is left out.
         rows += [self._row("random", "wide", 0, 0.0), self._row("tpe", "wide", 0, 1.0)]
         assert difference(rows, "tpe", "random", "best") == pytest.approx((0.6, 0.6 - half / 2, 0.6 + half / 2))
+
+    def test_tells_how_often_the_config_handed_over_is_worse_than_the_initial_one(self) -> None:
+        def row(method: str, family: str, seed: int, best: float, **more: object) -> dict[str, object]:
+            reached = {"initial": 0.5, "start": "default", "trace": [0, 500, 900, round(1000 * best)]}
+            return self._row(method, family, seed, best) | reached | more
+
+        rows = [row("tpe", "ppo", 0, 0.4), row("tpe", "ppo", 1, 0.5), row("tpe", "rl-ppo-brax-ant", 0, 0.9)]
+        left_out = [row("tpe", "ppo", 2, 0.1, start="none"), row("tpe", "ppo", 3, 0.1, initial=None)]
+        rows += [*left_out, self._row("tpe", "ppo", 4, 0.1), row("protein:price_floor=1", "ppo", 0, 0.9)]
+        line = next(line for line in overtuning(rows) if line.startswith("tpe ")).split()
+        assert line[1] == "25%", "half of one source's, none of the other's"
+        assert float(line[line.index("(3)") - 1]) == pytest.approx((0.45 + 0.0) / 2, abs=1e-3), "lost since the best"
+        assert any(line.startswith("protein:price_floor=1 ") for line in overtuning(rows))
+        assert overtuning(left_out) == [] == overtuning([self._row("tpe", "ppo", 0, 0.1)])
+        never = [{"family": "ppo", "worse": 0.0}] * 10
+        assert worse(never) == pytest.approx((0.0, 0.0, 0.213), abs=1e-3), "Wilson's interval of 0 of 10"
+        assert worse([{"family": "ppo", "worse": 1.0}] * 10)[1] == pytest.approx(0.787, abs=1e-3)
 
     def test_says_where_a_method_is_below_random(self) -> None:
         rows = [self._row("random", f, 0, 0.5) for f in ("ppo", "wide")]
