@@ -61,7 +61,14 @@ def trial() -> RunningTrial | None:
     )
 
 
-def report(steps: int, score: float | None, *, cost_seconds: float | None = None, **metrics: float) -> None:
+def report(
+    steps: int,
+    score: float | None,
+    *,
+    cost_seconds: float | None = None,
+    metrics: Mapping[str, float] | None = None,
+    **more: float,
+) -> None:
     """Adds a point to the trial's learning curve. The last score is the trial's, unless `report_result` gives another.
 
     Of several processes that train together, only the one with $RANK 0 reports.
@@ -70,20 +77,29 @@ def report(steps: int, score: float | None, *, cost_seconds: float | None = None
         steps: of training so far, in the unit of the space's cost parameter, if it has one.
         score: so far; None: there is none yet.
         cost_seconds: what the trial has cost so far, if that is not the wall clock of the program.
-        metrics: further numbers to keep.
+        metrics: further numbers to keep, by name. The last value of each one is the trial's.
+        more: the same, where the name can be a keyword.
     """
-    _say(_without_none(steps=_plain(steps), score=_plain(score), cost_seconds=_plain(cost_seconds)) | _metrics(metrics))
+    said = _without_none(steps=_plain(steps), score=_plain(score), cost_seconds=_plain(cost_seconds))
+    _say(said | _metrics(metrics, more))
 
 
-def report_result(score: float, *, cost_seconds: float | None = None, **metrics: float) -> None:
+def report_result(
+    score: float,
+    *,
+    cost_seconds: float | None = None,
+    metrics: Mapping[str, float] | None = None,
+    **more: float,
+) -> None:
     """Says the trial's final score, as of an evaluation after the training.
 
     Args:
         score: it counts in place of the last one of the learning curve.
         cost_seconds: what the trial has cost, if that is not the wall clock of the program.
-        metrics: further numbers to keep with the trial.
+        metrics: further numbers to keep with the trial, by name, in place of the last ones of the learning curve.
+        more: the same, where the name can be a keyword.
     """
-    _say({"result": _plain(score)} | _without_none(cost_seconds=_plain(cost_seconds)) | _metrics(metrics))
+    _say({"result": _plain(score)} | _without_none(cost_seconds=_plain(cost_seconds)) | _metrics(metrics, more))
 
 
 def _plain(value: object) -> object:
@@ -99,8 +115,8 @@ def _without_none(**fields: object) -> dict[str, object]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _metrics(given: Mapping[str, float]) -> dict[str, object]:
-    found = {name: float(value) for name, value in given.items()}
+def _metrics(given: Mapping[str, float] | None, more: Mapping[str, float]) -> dict[str, object]:
+    found = {str(name): float(value) for name, value in {**(given or {}), **more}.items()}
     kept = {name: value for name, value in found.items() if math.isfinite(value)}
     return {"metrics": kept} if kept else {}
 

@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,11 @@ _INTERPRETERS = re.compile(
 )
 _SCRIPT = re.compile(r"\.(py|sh|R|jl|js|ts|rb|pl|lua|jar)$")
 _COMMAS: dict[str | None, Comma] = {None: "", "decimal": "decimal", "thousands": "thousands"}
+NO_METRICS = {  # words that mean something else -> what to do
+    "score": "--score-regex reads it",
+    "steps": "--steps-regex reads them",
+    "cost_seconds": "it is the wall clock, or what the program reports",
+}
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 
@@ -46,6 +51,7 @@ class CommandOptions:
         score_csv: `FILE:COLUMN` or `FILE:COLUMN,STEPS`, of a CSV file or of one of JSON Lines.
         score_tensorboard: the tag of the scalar, or `FOLDER:TAG`.
         score_comma: what commas in numbers are: "decimal" or "thousands"; None: all numbers of a log decide.
+        metric_regex: `NAME=REGEX` for each metric in the log.
         resume_flag: words for a trial that goes on from `{checkpoint}`.
         chdir: folder in which the command runs.
         accept_exit_codes: with which it has ended well, too, as in "1,134".
@@ -58,6 +64,7 @@ class CommandOptions:
     score_csv: str | None = None
     score_tensorboard: str | None = None
     score_comma: str | None = None
+    metric_regex: tuple[str, ...] = ()
     resume_flag: str | None = None
     chdir: str | None = None
     accept_exit_codes: str | None = None
@@ -92,6 +99,7 @@ def define(
         steps=steps,
         file=file,
         comma=_comma(asked.score_comma),
+        metrics=_metrics(asked.metric_regex),
         resume=asked.resume_flag or "",
         chdir=asked.chdir or "",
         accept_exit_codes=_exit_codes(asked.accept_exit_codes),
@@ -197,6 +205,21 @@ def _score(asked: CommandOptions) -> tuple[ScoreFrom, str, str, str]:
             f"--score-csv '{csv}' must be FILE:COLUMN or FILE:COLUMN,STEPS, as in progress.csv:reward,steps"
         )
     return "csv", column.strip(), count.strip(), file
+
+
+def _metrics(given: Sequence[str]) -> dict[str, str]:
+    """Returns the regular expression of each metric that is read from the log, by its name."""
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, pattern = (part.strip() for part in text.partition("="))
+        if not (name and equals and pattern):
+            raise UsageError(f"--metric-regex '{text}' must be NAME=REGEX, as in 'memory_gb=peak (\\S+) GB'")
+        if name in NO_METRICS:
+            raise UsageError(f"--metric-regex '{text}': {name} is no metric; {NO_METRICS[name]}")
+        if name in found:
+            raise UsageError(f"--metric-regex gives '{name}' twice; give one expression, which may have a |")
+        found[name] = pattern
+    return found
 
 
 def _comma(given: str | None) -> Comma:

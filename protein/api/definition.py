@@ -43,6 +43,7 @@ _FLAGS = {  # field of a command's settings -> what a user knows it as
     "steps": "the steps there",
     "file": "the file with the score",
     "comma": "--score-comma",
+    "metrics": "--metric-regex",
     "resume": "--resume-flag",
     "chdir": "--chdir",
     "called": "the program's names",

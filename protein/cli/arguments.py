@@ -135,6 +135,9 @@ class SweepArguments(StoreArguments):
     """With --command: read the score from event files of TensorBoard in the trial's folder."""
     score_comma: Annotated[str | None, shown("decimal|thousands", "(default: by all numbers of a log)")] = None
     """With --command: what a comma between the digits of a score is."""
+    metric_regex: Annotated[tuple[str, ...], UseAppendAction, shown("NAME=REGEX", "(default: none)")] = ()
+    """With --command: also read a metric from the log, as in 'memory_gb=peak (\\S+) GB'. Give it once for each metric.
+    What JSON lines, rows of a file and event files hold beside the score is a metric, too."""
     direction: Annotated[str | None, shown("maximize|minimize", "(default: the space file's, or maximize)")] = None
     """With --command: whether a higher or a lower score is better."""
     resume_flag: Annotated[str | None, shown("TEXT", "(default: none)")] = None

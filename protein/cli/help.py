@@ -45,6 +45,7 @@ SWEEP_GROUPS: Mapping[str, Sequence[str]] = {
         "score_csv",
         "score_tensorboard",
         "score_comma",
+        "metric_regex",
         "direction",
         "resume_flag",
         "chdir",

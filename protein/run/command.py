@@ -38,7 +38,7 @@ from protein.run import reports
 from protein.run.fork_server import CANNOT_START, BoundedLog
 from protein.run.machine import GpuMemory, used_gpu_bytes
 from protein.run.process import FREE, ProcessBackend, Record, shared_server, shortage
-from protein.run.reports import Comma, Commas, PatternReader, Said
+from protein.run.reports import Comma, Commas, MetricReader, PatternReader, Said
 from protein.run.score_files import EventReader, FileReader, TableReader
 from protein.run.speed import Event, in_reference, limits_here
 from protein.run.template import (
@@ -106,6 +106,7 @@ class CommandSettings:
         comma: what it stands for in numbers; "": that is judged by all numbers of the log, or of the file.
         resume: what is appended to the command line of a trial that goes on from `{checkpoint}`.
         chdir: the folder in which the command runs, which may hold `{directory}`; "": that of the sweep.
+        metrics: a regular expression for each metric that is read from the log, by its name.
         accept_exit_codes: from 1 to 255, with which a command has ended well, too, if it has a score. A signal is 128
             and its number, as in a shell.
         fixed: values that the command gets beside the searched ones.
@@ -121,6 +122,7 @@ class CommandSettings:
     comma: Comma = ""
     resume: str = ""
     chdir: str = ""
+    metrics: Mapping[str, str] = dataclasses.field(default_factory=dict)
     accept_exit_codes: tuple[int, ...] = ()
     fixed: Mapping[str, ParamValue] = dataclasses.field(default_factory=dict)
     called: Called = dataclasses.field(default_factory=dict)
@@ -128,7 +130,8 @@ class CommandSettings:
     def to_dict(self) -> dict[str, Any]:
         """Returns the settings as JSON-able data."""
         called = {name: list(parts) for name, parts in self.called.items()}
-        later = {"called": called, ACCEPT: list(self.accept_exit_codes)}  # stores that are older have none
+        # Stores that are older have none of these.
+        later = {"called": called, ACCEPT: list(self.accept_exit_codes), "metrics": dict(self.metrics)}
         plain = {**dataclasses.asdict(self), "fixed": dict(self.fixed)}
         return {key: later.get(key, value) for key, value in plain.items() if later.get(key, True)}
 
@@ -170,6 +173,8 @@ class CommandSettings:
         for pattern, what in ((self.score, "--score-regex"), (self.steps, "--steps-regex")):
             if self.score_from == "regex" and pattern:
                 _check_pattern(pattern, what)
+        for name, pattern in self.metrics.items():
+            _check_pattern(pattern, f"--metric-regex {name}=")
 
 
 def style_of(text: str, names: tuple[str, ...], given: str | None) -> Style:
@@ -370,6 +375,8 @@ class CommandRecord(Record):
         self._last_words = ""
         self._buffers = {pipe: bytearray() for pipe in self.pipes}  # lines that have only begun
         self._log: BoundedLog | None = None
+        self._metric_reader = MetricReader(settings.metrics, self._commas, self._remark)
+        self._metrics: dict[str, float] = {}  # that were read from the log since the last report
         self._pattern, self._file = self._readers(begins=job.resumes is None)
         # Reports without steps are counted on from here. Files still hold the rows of an interrupted run.
         behind = self._file.rows_behind if isinstance(self._file, TableReader) else 0
@@ -417,6 +424,8 @@ class CommandRecord(Record):
         else:
             if text := line.strip():
                 self._last_words = text[: 4 * MAX_WORDS].decode(errors="replace")
+            if self._settings.metrics:
+                self._metrics |= self._metric_reader.read(line)
             if self._pattern is not None:
                 said = self._pattern.read(line)
             elif pipe == "stdout" and self._settings.score_from == "lines":
@@ -465,6 +474,9 @@ class CommandRecord(Record):
         """
         now = time.monotonic()
         run_seconds = self._wall_seconds(now)
+        if self._metrics:
+            said = dataclasses.replace(said, metrics={**self._metrics, **said.metrics})
+            self._metrics = {}
         if said.cost_seconds is not None:
             if self._cost_seconds is None:
                 self._costs_count_from = self._costs_begin_at(said.cost_seconds, said.steps)
@@ -548,7 +560,11 @@ class CommandRecord(Record):
     def outcome(self) -> Outcome:
         end, reason, score = self._end()
         cost = self._final_cost_seconds()
-        metrics = {} if self._result is None else dict(self._result.metrics)
+        metrics = self._metrics | (dict(self._result.metrics) if self._result is not None else {})
+        if end is TrialEnd.COMPLETE:
+            for name in sorted(self._metric_reader.unseen):
+                pattern = self._settings.metrics[name]
+                self._remark(f"no {name}", f"has no metric {name}: no line matched '{pattern}' with a number")
         if end is TrialEnd.COMPLETE and self._left_state():
             metrics[CONTINUABLE_SECONDS] = cost
         steps = self.job.steps_behind if self.last is None else self.last.steps

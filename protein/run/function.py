@@ -32,7 +32,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing import spawn
 from pathlib import Path
 from typing import Any, Literal
@@ -102,7 +102,15 @@ class Report:
         self.requested_end: tuple[TrialEnd, str] | None = None  # how and why the trial is to end
         self.has_raised_stop = False  # because of that; what comes out of the function may be another exception
 
-    def __call__(self, steps: int, score: float | None, *, cost_seconds: float | None = None, **metrics: float) -> None:
+    def __call__(
+        self,
+        steps: int,
+        score: float | None,
+        *,
+        cost_seconds: float | None = None,
+        metrics: Mapping[str, float] | None = None,
+        **more: float,
+    ) -> None:
         """Adds a point to the trial's learning curve.
 
         Args:
@@ -112,7 +120,9 @@ class Report:
             score: so far, of the same kind as the score that the function returns; None: there is none yet. A score
                 that is not finite ends the trial as failed.
             cost_seconds: what the trial has cost so far, if that is not the wall clock.
-            metrics: further numbers to keep; those that are not finite are left out.
+            metrics: further numbers to keep, by name; those that are not finite are left out. The last value of each
+                one is the trial's.
+            more: the same, where the name can be a keyword.
 
         Raises:
             Stop: the trial is to end here.
@@ -130,7 +140,10 @@ class Report:
                 self._reported_seconds = None  # the wall clock is what is left to go by
                 limit = f"{MAX_COST_SECONDS:g} s (31 years)"
                 raise UsageError(f"report: cost_seconds must be at most {limit}, got {cost_seconds:.3g}")
-        given = {name: number(value, f"report: the metric '{name}'") for name, value in metrics.items()}
+        if not isinstance(metrics, Mapping | None):
+            raise UsageError(f"report: metrics must map names to numbers, as in {{'loss': 0.2}}, got {metrics!r:.80}")
+        named = {**(metrics or {}), **more}
+        given = {str(name): number(value, f"report: the metric '{name}'") for name, value in named.items()}
         try:
             point = Measurement(
                 steps=int(count),

@@ -7,7 +7,7 @@ Nothing here raises for what a process prints. Three forms are read:
 - JSON lines of a command, such as `{"steps": 100, "score": 0.7, "cost_seconds": 3.5, "metrics": {"loss": 0.2}}`, or
   `{"result": 0.8}` for the final score. Only the score is needed. Other numbers of the object are metrics, too. What
   loggers put before a line, such as `INFO:root:` or `[rank0]: `, is passed over.
-- A command's log, by regular expressions.
+- A command's log, by regular expressions: the score, the steps, and metrics.
 
 A score is a number as programs print it: `0.5`, `1,234.5`, `87.5%`, `1.2k`, `tensor(0.5, device='cuda:0')`, `[0.5]`.
 What may be two numbers is none, as `1,234` where nothing shows what its comma stands for.
@@ -371,8 +371,8 @@ class PatternReader:
         """Returns the report that a line holds, if any."""
         text = line.decode(errors="replace")
         text = _ANSI.sub("", text) if self._keeps_signs else plain_text(text)
-        match = self._search(self._score, text)
-        if self._steps is not None and (found := self._search(self._steps, text)):
+        match = _search(self._score, text, self._remark)
+        if self._steps is not None and (found := _search(self._steps, text, self._remark)):
             self._last_steps = self._count(_written(found, "steps", match))
         if match is None:
             return None
@@ -382,22 +382,6 @@ class PatternReader:
         said = scored(_written(match, "score", match), self._commas, text, self._score)
         return dataclasses.replace(said, steps=steps, score=math.nan if said.score is None else said.score)
 
-    def _search(self, pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
-        """Returns the match in a line. A long line is searched as far as the time for it allows, and this is said."""
-        length = _QUICK_TEXT
-        while length < len(text):
-            began = time.thread_time()
-            found = pattern.search(text, 0, length)
-            if 5 * (time.thread_time() - began) > SEARCH_SECONDS:  # twice the length may take four times as long
-                self._remark(
-                    "search",
-                    f"printed a line of {len(text):,} characters, and '{pattern.pattern}' was matched with the first"
-                    f" {length:,} of them: on more it takes too long; begin it with words that stand before the number",
-                )
-                return found if found and found.end() < length else None
-            length *= 2
-        return pattern.search(text)
-
     def _count(self, text: str | None) -> int | None:
         """Returns the steps that a text gives, or else those that were known before."""
         number = number_of(text, self._commas)
@@ -405,6 +389,60 @@ class PatternReader:
             number = number_of(text, Commas("thousands"))  # steps are whole
         count = steps_in({"steps": number})
         return self._last_steps if count is None else count
+
+
+class MetricReader:
+    """Reads metrics from a log by a regular expression each. The number is the group `value`, or the first group."""
+
+    def __init__(self, patterns: Mapping[str, str], commas: Commas, remark: Remark) -> None:
+        """Reads nothing yet.
+
+        Args:
+            patterns: the expressions, by the metric's name.
+            commas: what they stand for. They learn from each line.
+            remark: takes what a person should know.
+        """
+        self._patterns = {name: re.compile(pattern) for name, pattern in patterns.items()}
+        self._keeps_signs = any(sign in pattern for pattern in patterns.values() for sign in _SIGNS)
+        self._commas, self._remark = commas, remark
+        self.unseen = set(patterns)  # names of which no line had a number so far
+
+    def read(self, line: bytes) -> dict[str, float]:
+        """Returns the finite numbers that a line holds, by the metric's name."""
+        text = line.decode(errors="replace")
+        text = _ANSI.sub("", text) if self._keeps_signs else plain_text(text)
+        found: dict[str, float] = {}
+        for name, pattern in self._patterns.items():
+            match = _search(pattern, text, self._remark)
+            written = None if match is None else _written(match, "value", None)
+            if written is None:
+                continue
+            self._commas.see(written)
+            number = number_of(written, self._commas)
+            if number is None:
+                wrong = OPEN if self._commas.is_open(written) else "which is no number: it is left out"
+                self._remark(f"metric {name}", f"has the metric {name} as {shown(written)}, {wrong}")
+            elif math.isfinite(number):
+                found[name] = number
+        self.unseen.difference_update(found)
+        return found
+
+
+def _search(pattern: re.Pattern[str], text: str, remark: Remark) -> re.Match[str] | None:
+    """Returns the match in a line. A long line is searched as far as the time for it allows, and this is said."""
+    length = _QUICK_TEXT
+    while length < len(text):
+        began = time.thread_time()
+        found = pattern.search(text, 0, length)
+        if 5 * (time.thread_time() - began) > SEARCH_SECONDS:  # twice the length may take four times as long
+            remark(
+                "search",
+                f"printed a line of {len(text):,} characters, and '{pattern.pattern}' was matched with the first"
+                f" {length:,} of them: on more it takes too long; begin it with words that stand before the number",
+            )
+            return found if found and found.end() < length else None
+        length *= 2
+    return pattern.search(text)
 
 
 def _written(match: re.Match[str], name: str, other: re.Match[str] | None) -> str | None:

@@ -1,5 +1,8 @@
 """The files that a command writes its scores to, followed while it writes them: tables, and TensorBoard's event files.
 
+All other numbers beside the score are metrics: the other columns of its row, and of event files the other scalars that
+were written since the last score.
+
 A table is a CSV file, with commas, tabs, `;`, `|` or spaces between its cells, or a file of JSON Lines. The file shows
 which one it is.
 
@@ -19,12 +22,13 @@ import fnmatch
 import io
 import itertools
 import json
+import math
 import os
 import re
 import struct
 import zlib
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple, Protocol
 
@@ -59,11 +63,12 @@ class FileReader(Protocol):
 
 
 class Row(NamedTuple):
-    """Steps and a score as they were written, and when (of events), in seconds since 1970."""
+    """Steps and a score as they were written, when (of events), in seconds since 1970, and what stands beside them."""
 
     steps: str
     score: str
     at: float = 0.0
+    others: tuple[tuple[str, str], ...] = ()  # names and values; () in rows that were told
 
 
 class Told:
@@ -127,6 +132,7 @@ class _Table:
         is_new: whether what was seen then is still to be told.
         header: its names.
         rows: that it had.
+        rest: names and values of rows that stand behind the last score.
         delimiter: of its cells; "": it has JSON Lines.
         wrong: why it cannot be read; "": it can.
     """
@@ -141,6 +147,7 @@ class _Table:
     is_new: bool = False
     header: list[str] = dataclasses.field(default_factory=list)
     rows: Sequence[Row] = ()
+    rest: dict[str, str] = dataclasses.field(default_factory=dict)
     delimiter: str = ""
     wrong: str = ""
 
@@ -248,21 +255,24 @@ class TableReader:
             return []
         table.is_new, rows = False, table.rows
         fresh = table.told.fresh(rows, complete=complete)
-        if complete and not fresh and len(rows) > table.base and (path, rows[-1]) != self._last:
+        if complete and not fresh and len(rows) > table.base and (path, rows[-1]._replace(others=())) != self._last:
             fresh = rows[-1:]  # the last row that is told is that of the final file
         if not fresh:
             return []
-        self._last = path, fresh[-1]
+        self._last = path, fresh[-1]._replace(others=())
         if table.delimiter == ";" and any("," in row.score for row in rows):
             self._commas.see("0,5")  # it stands between cells where commas are decimal ones
         for row in rows:
             self._commas.see(row.score)
-        return [self._said(row) for row in fresh]
+        said = [self._said(row) for row in fresh]
+        rest = _metrics(fresh[-1]._replace(others=tuple(table.rest.items())), self._commas) if complete else {}
+        return [*said, Said(steps=said[-1].steps, metrics=rest)] if rest else said
 
     def _said(self, row: Row) -> Said:
         steps = number_of(row.steps, self._commas)
         said = scored(row.score, self._commas)
-        return dataclasses.replace(said, steps=None if steps is None else steps_in({"steps": steps}))
+        count = None if steps is None else steps_in({"steps": steps})
+        return dataclasses.replace(said, steps=count, metrics=_metrics(row, self._commas))
 
     def _parse(self, lines: Iterator[str], table: _Table) -> tuple[list[str], list[Row]]:
         """Returns the names of a table's columns, and the rows that have a score."""
@@ -270,7 +280,7 @@ class TableReader:
         while line := next(lines, ""):
             if _DOCUMENT.match(line):
                 table.delimiter = ""
-                return self._objects(itertools.chain((line,), lines))
+                return self._objects(itertools.chain((line,), lines), table)
             headers = {delimiter: _names(line, delimiter) for delimiter in _DELIMITERS}
             fitting = [delimiter for delimiter, names in headers.items() if self._column in names]
             first = first or max(headers.values(), key=len)
@@ -287,11 +297,17 @@ class TableReader:
                 delimiter = max(others, key=lambda one: len(headers[one]))
             header = headers[delimiter]
             table.delimiter = delimiter
-            return header, list(self._rows(lines, header, delimiter if len(header) > 1 else "\t"))
+            return header, list(self._rows(lines, header, delimiter if len(header) > 1 else "\t", table))
         return first, []
 
-    def _rows(self, lines: Iterator[str], header: list[str], delimiter: str) -> Iterator[Row]:
-        """Yields the rows below a header that have a score. In one column alone, a comma is one of a number."""
+    def _rows(self, lines: Iterator[str], header: list[str], delimiter: str, table: _Table) -> Iterator[Row]:
+        """Yields the rows below a header that have a score. In one column alone, a comma is one of a number.
+
+        What rows without a score hold counts with the next one that has one. Those that were told go without what
+        stands beside their scores: a large table would take much memory.
+        """
+        count = 0
+        table.rest = {}
         if delimiter == " ":
             lines = (line.strip().replace("\t", " ") for line in lines)
         # R writes names of rows without a name in the header. One such row may be half a row with the next one.
@@ -330,17 +346,27 @@ class TableReader:
                     continue
                 cells = dict(zip(header, one[shift:], strict=False))
                 score = cells.get(self._column, "")
+                table.rest |= self._others(cells)
                 if score and not _NO_VALUE.fullmatch(score):
-                    yield Row(cells.get(self._steps, ""), score)
+                    count += 1
+                    others = tuple(table.rest.items()) if count >= len(table.told.marks) else ()
+                    table.rest = {}
+                    yield Row(cells.get(self._steps, ""), score, others=others)
             first = []
 
-    def _objects(self, lines: Iterator[str]) -> tuple[list[str], list[Row]]:
+    def _others(self, cells: Mapping[str, str]) -> dict[str, str]:
+        """Returns the names and values of a row that are neither its score nor its steps."""
+        own = (self._column, self._steps)
+        return {name: cell for name, cell in cells.items() if name and cell and name not in own}
+
+    def _objects(self, lines: Iterator[str], table: _Table) -> tuple[list[str], list[Row]]:
         """Returns the names in JSON Lines, and the rows. A line that is no object is passed over.
 
         Where none is one, the file may be a single object, or a list of them, over several lines.
         """
         names: dict[str, None] = {}
-        rows = []
+        rows: list[Row] = []
+        table.rest = {}
         every = list(lines)
         objects = [found for line in every if isinstance(found := _json(line), dict)]
         document = [] if objects else _json("".join(every))
@@ -348,9 +374,12 @@ class TableReader:
         for found in objects or [one for one in listed if isinstance(one, dict)]:
             names.update(dict.fromkeys(map(str, found)))
             score, steps = _cell(found, self._column), _cell(found, self._steps)
+            table.rest |= self._others(_numbers_of(found))
             if score:
                 names[self._column] = None
-                rows.append(Row(steps, score))
+                others = tuple(table.rest.items()) if len(rows) + 1 >= len(table.told.marks) else ()
+                rows.append(Row(steps, score, others=others))
+                table.rest = {}
         return list(names), rows
 
     def wrong(self) -> str:
@@ -425,6 +454,23 @@ def _json(text: str) -> Any:
         return None
 
 
+def _numbers_of(found: Mapping[Any, Any], prefix: str = "") -> dict[str, str]:
+    """Returns the numbers of an object as texts; those within objects have dots in their names."""
+    numbers: dict[str, str] = {}
+    for name, value in found.items():
+        if isinstance(value, dict):
+            numbers |= _numbers_of(value, f"{prefix}{name}.")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            numbers[f"{prefix}{name}"] = repr(value)
+    return numbers
+
+
+def _metrics(row: Row, commas: Commas) -> dict[str, float]:
+    """Returns the finite numbers that stand beside a score, by name."""
+    numbers = ((name, number_of(text, commas)) for name, text in row.others)
+    return {name: number for name, number in numbers if number is not None and math.isfinite(number)}
+
+
 def _cell(found: object, name: str) -> str:
     """Returns a value of an object as text; "": there is none. Dots in a name lead into objects."""
     while isinstance(found, dict) and name not in found and "." in name:
@@ -442,6 +488,7 @@ class _Events:
         folder: that it is in, relative to the one that is searched.
         size: how many bytes were read, or are not the trial's.
         rows: its events of the tag.
+        others: the last value of each other tag since the last of these.
         told: which of them were.
         is_ours: whether this run has written events of the tag to it.
         is_new: whether it has rows that were not looked at.
@@ -451,6 +498,7 @@ class _Events:
     folder: PurePath
     size: int = 0
     rows: list[Row] = dataclasses.field(default_factory=list)
+    others: dict[str, str] = dataclasses.field(default_factory=dict)
     told: Told = dataclasses.field(default_factory=Told)
     is_ours: bool = False
     is_new: bool = False
@@ -513,7 +561,7 @@ class EventReader:
     def _look(self, path: Path, one: _Events, size: int) -> None:
         """Reads what is new in a file."""
         if size < one.size:  # it was cut off
-            one.size, one.rows, one.is_broken = 0, [], False
+            one.size, one.rows, one.others, one.is_broken = 0, [], {}, False
         if size == one.size or one.is_broken:
             return
         self._wrote = True
@@ -525,8 +573,10 @@ class EventReader:
                     self._tags.add((event.tag, one.folder.as_posix()))
                     if any(event.tag == tag and _is_named(one.folder, where) for where, tag in self._wanted):
                         at = max(event.wall_time, one.rows[-1].at) if one.rows else event.wall_time
-                        one.rows.append(Row(str(event.step), repr(event.value), at))
-                        one.is_new = True
+                        one.rows.append(Row(str(event.step), repr(event.value), at, tuple(one.others.items())))
+                        one.is_new, one.others = True, {}
+                    else:
+                        one.others[event.tag] = repr(event.value)
                 one.size += used
                 if is_broken:
                     self._remark("events", f"wrote {path}, which cannot be read beyond byte {one.size:,}")
@@ -541,16 +591,27 @@ class EventReader:
         fresh: list[Row] = []
         for one in self._files.values():
             if one.is_new:
-                fresh += one.told.fresh(one.rows, complete=complete)
+                told = one.told.fresh(one.rows, complete=complete)
+                fresh += told
+                one.rows[len(one.rows) - len(told) :] = [row._replace(others=()) for row in told]
                 one.is_new = False
         fresh.sort(key=lambda row: row.at)
         if complete:  # the last row that is told is that of the final files of this run
             ours = [one for one in self._files.values() if one.is_ours and one.rows]
             last = max((one.rows[-1] for one in ours), key=lambda row: row.at, default=None)
-            if last is not None and last != (fresh[-1] if fresh else self._last):
+            if last is not None and last[:3] != (fresh[-1] if fresh else self._last or ())[:3]:
                 fresh.append(last)
-        self._last = fresh[-1] if fresh else self._last
-        return [Said(steps=steps_in({"steps": int(row.steps)}), score=float(row.score)) for row in fresh]
+        self._last = fresh[-1]._replace(others=()) if fresh else self._last
+        commas = Commas()
+        said = [
+            Said(steps=steps_in({"steps": int(row.steps)}), score=float(row.score), metrics=_metrics(row, commas))
+            for row in fresh
+        ]
+        if complete and self._last is not None:  # what was written after the last score
+            rest = [item for one in self._files.values() if one.is_ours and one.rows for item in one.others.items()]
+            if metrics := _metrics(self._last._replace(others=tuple(rest)), commas):
+                said.append(Said(steps=steps_in({"steps": int(self._last.steps)}), metrics=metrics))
+        return said
 
     def wrong(self) -> str:
         folders = sorted({one.folder.as_posix() for one in self._files.values() if one.is_ours})

@@ -275,6 +275,9 @@ class SweepTrials:
         if outcome.end is TrialEnd.INTERRUPTED:  # whoever says so may know no more than its last point
             cost = max(outcome.cost_seconds, self.records[number].cost_seconds)
             outcome = dataclasses.replace(outcome, cost_seconds=cost)
+        # A trial's metric is the last value in its curve, unless its end gives another.
+        last = {name: value for point in self.records[number].curve for name, value in point.metrics.items()}
+        outcome = dataclasses.replace(outcome, metrics=last | dict(outcome.metrics))
         self._give_back(
             event,
             lambda: self._store.finish_trial(event.trial, outcome, event.artifacts),

@@ -50,6 +50,7 @@ def test_a_function_is_swept_and_the_same_call_resumes_the_sweep(store: str, tmp
     assert whole.best is not None and whole.best.score is not None
     assert whole.trials[0].params == START and whole.trials[0].score == loss(**START)
     assert whole.trials[0].curve[0].score == loss(0.3, 1) and whole.trials[0].curve[0].metrics == {"rate": 0.3}
+    assert whole.trials[0].metrics == {"rate": 0.3}, "the last value in the curve is the trial's"
     assert whole.trials[0].cost_seconds == 4.0 and whole.trials[0].steps == 4
     assert sum(t.cost_seconds for t in whole.trials) <= 75.0
     assert whole.best.score < loss(**START) and not whole.interrupted

@@ -278,7 +278,7 @@ def test_threads_of_one_function_may_report_at_once(tmp_path: Path) -> None:
     def function(params: dict[str, Any], report: Report) -> float:
         def curve() -> None:
             for _ in range(9):
-                report(1, 1.0, **metrics)
+                report(1, 1.0, metrics=metrics)
 
         threads = [threading.Thread(target=curve) for _ in range(8)]
         for thread in threads:

@@ -93,14 +93,15 @@ print('{"score": %r}' % sum(vars(parser.parse_args()).values()))
 
 def test_python_reports_where_a_launcher_closes_the_descriptor(backend: CommandBackend, tmp_path: Path) -> None:
     inner = (
-        "import protein; protein.report(5, 0.5, loss=0.1); protein.report(6, None);"
-        "protein.report_result(0.75, cost_seconds=4)"
+        "import protein; protein.report(5, 0.5, loss=0.1, metrics={'run/gb': 3}); protein.report(6, None);"
+        "protein.report_result(0.75, cost_seconds=4, metrics={'run/gb': 4, 'bad': float('nan')}, loss=0.2)"
     )
     words = f"[sys.executable, '-c', {inner!r}]"
     code = f"import subprocess, sys; sys.exit(subprocess.run({words}, close_fds=True).returncode)"
     points, finished = run(backend, job(tmp_path, python(code)))
     assert points == [(5, 0.5), (6, None)]
     assert (finished.outcome.score, finished.outcome.cost_seconds) == (0.75, 4.0)
+    assert finished.outcome.metrics == {"run/gb": 4.0, "loss": 0.2}
 
 
 def test_python_knows_its_trial(backend: CommandBackend, tmp_path: Path) -> None:

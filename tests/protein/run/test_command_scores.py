@@ -187,3 +187,31 @@ def test_a_score_that_is_minimised_is_stored_as_its_negative(tmp_path: Path) -> 
     points, finished = run(backend, job(tmp_path, python("print('{\"score\": 2.5}')")))
     backend.close()
     assert (points, finished.outcome.score) == ([(1, -2.5)], -2.5)
+
+
+def test_metrics_are_read_from_the_log_wherever_the_score_is_read(
+    backend: CommandBackend, notes: list[str], tmp_path: Path
+) -> None:
+    """What comes before a score counts with it, and what comes last at the end of the trial."""
+    code = """
+print("peak 1.5 GB\\nms: 1,250.0")
+print('{"score": 1, "loss": 0.5}')
+print("peak 2.5 GB\\nrate: fast")
+"""
+    metrics = {"gb": r"peak (\S+) GB", "ms": r"ms: (?P<value>\S+)", "rate": r"rate: (\S+)", "none": r"none: (\S+)"}
+    backend.start(job(tmp_path, python(code), metrics=metrics))
+    curve: list[dict[str, float]] = []
+    finished: Finished | None = None
+    while finished is None:
+        for event in backend.poll(0.1):
+            if isinstance(event, Finished):
+                finished = event
+            else:
+                curve += [dict(point.metrics) for point in event.measurements]
+    assert curve == [{"gb": 1.5, "ms": 1250.0, "loss": 0.5}]
+    assert finished.outcome.metrics == {"gb": 2.5}
+    assert [note.split(" (said")[0] for note in notes] == [
+        "trial 0 has the metric rate as 'fast', which is no number: it is left out",
+        r"trial 0 has no metric none: no line matched 'none: (\S+)' with a number",
+        r"trial 0 has no metric rate: no line matched 'rate: (\S+)' with a number",
+    ]

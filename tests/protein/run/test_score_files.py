@@ -183,6 +183,38 @@ def test_a_run_that_goes_on_is_followed_in_its_earlier_file_and_in_a_new_one(tmp
     assert points(table_reader(tmp_path, "**/*.csv", begins=False).read(complete=True))[-1] == (4, 0.4)
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("step,acc,gb,note\n1,0.5,3,a\n2,0.75,nan,b\n", [{"gb": 3.0}, {}]),
+        # As Lightning writes: rows without a score count with the next one, and the last of them with the last.
+        ("step,loss,acc\n1,0.9,\n1,,0.5\n2,0.8,\n", [{"loss": 0.9}, {"loss": 0.8}]),
+        (
+            '{"step": 1, "acc": 1, "run": {"gb": 3, "ok": true}, "name": "7"}\n{"step": 2, "gb": 4}',
+            [{"run.gb": 3}, {"gb": 4}],
+        ),
+        ("step;acc;gb\n1;0,5;1,5\n", [{"gb": 1.5}]),
+    ],
+)
+def test_other_numbers_of_a_row_are_metrics(tmp_path: Path, text: str, found: list[dict[str, float]]) -> None:
+    reader = table_reader(tmp_path)
+    (tmp_path / "metrics.csv").write_text(text)
+    assert [dict(one.metrics) for one in reader.read(complete=True)] == found
+
+
+def test_other_scalars_of_an_event_file_are_metrics(tmp_path: Path) -> None:
+    reader = event_reader(tmp_path)
+    for tag, step, value in (("gb", 1, 2), ("acc", 1, 0.5), ("gb", 2, 4), ("acc", 2, 0.75), ("loss", 2, 1)):
+        event_files.write(tmp_path, "1.host", tag, [(step, value)])
+    event_files.write(tmp_path / "other", "1.host", "gb", [(1, 9.0)])  # of another run
+    said = reader.read(complete=True)
+    assert [(one.steps, one.score, dict(one.metrics)) for one in said] == [
+        (1, 0.5, {"gb": 2.0}),
+        (2, 0.75, {"gb": 4.0}),
+        (2, None, {"loss": 1.0}),
+    ]
+
+
 @pytest.mark.parametrize("rows", [["0.1", "0.2"], []])
 def test_what_an_earlier_run_left_is_not_the_trials(tmp_path: Path, rows: list[str]) -> None:
     own, shared = tmp_path / "0", tmp_path / "shared.csv"
