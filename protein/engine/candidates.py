@@ -4,16 +4,16 @@ All are canonical, valid points in unit coordinates.
 
 Candidates are the whole box, the neighbourhood of good points, and ladders in the cost parameter. Neighbours change a
 random subset of the coordinates by a random width, so that steps of one parameter and joint moves are both among them.
-A categorical coordinate is drawn anew.
+A categorical coordinate is drawn anew. So are the coordinates of parameters that begin to exist because another one has
+changed: at their centre they had no value.
 
 The initial design fills the space: scrambled Sobol points with the cost parameter in its cheapest share. Where the
 first trials lie decides what a small budget can buy. Ten points over the whole box cost several times as much as ten
 points at the cheap end, and teach hardly more about the other parameters.
 """
 
-import math
-
 import numpy as np
+from numpy.typing import NDArray
 
 from protein.engine.gp import Array
 from protein.engine.settings import EngineSettings
@@ -28,12 +28,19 @@ _WIDTHS = (0.02, 0.5)  # of neighbours' steps, drawn evenly in the logarithm
 
 def all_points(space: Space) -> Array | None:
     """Returns every valid point, `n x d`, of a space with few points; None for a space with many."""
-    values = [parameter.values() for parameter in space.parameters]
-    counted = [numbers for numbers in values if numbers is not None]
-    if len(counted) < len(values) or math.prod(len(numbers) for numbers in counted) > _MAX_LISTED:
-        return None
-    axes = [p.encode(np.array(numbers, float)) for p, numbers in zip(space.parameters, counted, strict=True)]
-    grid = np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1)
+    grid = space.canonical(np.full((1, space.num_dims), 0.5))
+    for i, parameter in enumerate(space.parameters):
+        values, active = parameter.values(), space.active(grid)[:, i]
+        if values is None:
+            return None
+        num_each = np.where(active, len(values), 1)
+        if num_each.sum() > _MAX_LISTED:
+            return None
+        axis = parameter.encode(np.array(values, float))
+        column = [axis if is_active else grid[row, i : i + 1] for row, is_active in enumerate(active)]
+        grid = np.repeat(grid, num_each, axis=0)
+        grid[:, i] = np.concatenate(column)
+    grid = space.canonical(grid) if space.is_conditional else grid
     return np.asarray(grid[space.valid(grid)])
 
 
@@ -51,8 +58,11 @@ def neighbours(
     """
     base = np.repeat(centers, num_each, axis=0)
     n, d = base.shape
-    num_moved = np.minimum(rng.geometric(np.minimum(2.0 / d, 1.0), size=n), d)  # mostly few, sometimes many
-    moved = rng.random((n, d)).argsort(axis=1) < num_moved[:, None]
+    if space.is_conditional:
+        base, moved = _awake(space, base, rng), _some_active(space, base, rng)
+    else:
+        num_moved = np.minimum(rng.geometric(np.minimum(2.0 / d, 1.0), size=n), d)  # mostly few, sometimes many
+        moved = rng.random((n, d)).argsort(axis=1) < num_moved[:, None]
     low, high = np.log(widths)
     width = np.exp(rng.uniform(low, high, size=(n, 1)))
     stepped = base + width * rng.standard_normal((n, d))
@@ -64,6 +74,20 @@ def neighbours(
             stepped[:, i] = rng.random(n)
     x = space.canonical(np.clip(np.where(moved, stepped, base), 0.0, 1.0))
     return np.asarray(x[space.valid(x)])
+
+
+def _awake(space: Space, x: Array, rng: np.random.Generator) -> Array:
+    """Returns canonical points, `n x d`, with drawn coordinates for what is not active, should it become so."""
+    return np.where(space.active(x), x, rng.random(x.shape))
+
+
+def _some_active(space: Space, x: Array, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Returns which coordinates of n points, `n x d`, move: mostly few, sometimes many, of those that are active."""
+    active = space.active(x)
+    num_active = active.sum(axis=1)
+    num_moved = np.minimum(rng.geometric(np.minimum(2.0 / num_active, 1.0)), num_active)
+    order = np.where(active, rng.random(x.shape), 1.0).argsort(axis=1).argsort(axis=1)
+    return np.asarray(order < num_moved[:, None])
 
 
 def ladders(space: Space, centers: Array, num_rungs: int, rng: np.random.Generator) -> Array:
@@ -104,8 +128,8 @@ def initial_points(space: Space, *, seed: int, cost_share: float, start: Array |
 
     rng = np.random.default_rng([seed, 1])
     x = qmc.Sobol(space.num_dims, scramble=True, rng=rng).random(_NUM_POINTS)
-    if start is not None and pull > 0:
-        x[1::2] += pull * (start - x[1::2])
+    if start is not None and pull > 0:  # what does not exist at the start pulls nothing
+        x[1::2] += pull * np.where(space.active(start[None, :]), start - x[1::2], 0.0)
     if space.cost_index is not None:
         x[:, space.cost_index] *= cost_share
     x = space.canonical(x)

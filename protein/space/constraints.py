@@ -4,9 +4,9 @@
     model == 'svc' and kernel in ['rbf', 'poly']
 
 The language is a small part of Python's expressions, parsed with `ast` and never executed as code: comparisons (also
-chained), `in` and `not in` with a list of plain values, `is None`, `and`, `or`, `not`, `+ - * / // %`, numbers, strings,
-True, False, None, and dotted names. There is no power, call, index or attribute access, so an expression cannot run
-code and cannot take long.
+chained), `in` and `not in` with a list of plain values, `is None`, `and`, `or`, `not`, `+ - * / // %`, numbers,
+strings, True, False, None, and dotted names. There is no power, call, index or attribute access, so an expression
+cannot run code and cannot take long.
 
 An expression is evaluated for many points at once: every name stands for an array of `num_points` values. Numbers are
 compared in float64, which is exact for integers up to 2**53.
@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 
 from protein.errors import SpaceError
 from protein.spelling import nearest
-
 
 
 class Partial(NamedTuple):
@@ -86,6 +85,7 @@ class Expression:
         what: what messages call it, as in "constraint".
         names: the parameter names that it mentions.
         numbers: the numbers that it mentions, in rising order.
+        equals: names, and the plain values with which they are compared for equality.
         is_separable: every comparison is of one name with plain values, so that its truth changes at those alone.
     """
 
@@ -97,6 +97,7 @@ class Expression:
             raise SpaceError(f"{what} of {len(text)} characters is longer than {_MAX_CHARACTERS}; split it")
         self.text, self.what = text, what
         self.names: set[str] = set()
+        self.equals: list[tuple[str, Any]] = []
         self.is_separable = True
         try:
             self._tree = ast.parse(text.strip(), mode="eval").body
@@ -109,7 +110,9 @@ class Expression:
             raise SpaceError(f"{what} '{text[:60]}...' is nested too deeply; split it") from error
         if not isinstance(self._tree, ast.Compare | ast.BoolOp | ast.UnaryOp | ast.Name | ast.Attribute):
             raise SpaceError(f"{what} '{text}' is not a comparison; write for example 'a.b <= c.d'")
-        self.numbers = sorted({float(number) for node in ast.walk(self._tree) if (number := _plain_number(node)) is not None})
+        self.numbers = sorted(
+            {float(number) for node in ast.walk(self._tree) if (number := _plain_number(node)) is not None}
+        )
 
     def __reduce__(self) -> tuple[type["Expression"], tuple[str, str]]:
         """Goes to another process as its text: what it is compiled to cannot."""
@@ -164,10 +167,18 @@ class Expression:
                 return self._compile(ast.Compare(left, [same], [none]))
             case ast.Compare(left=left, ops=ops, comparators=comparators) if all(type(op) in _COMPARE for op in ops):
                 terms = [self._compile(term) for term in (left, *comparators)]
+                for sign, one, other in zip(ops, (left, *comparators[:-1]), comparators, strict=True):
+                    self._note_equality(sign, one, other)
                 self.is_separable &= len({name for term in (left, *comparators) for name in self._names_in(term)}) <= 1
                 compare = [_COMPARE[type(op)] for op in ops]
                 return lambda values: _chain(compare, [term(values) for term in terms])
         raise self._refused(node)
+
+    def _note_equality(self, op: ast.cmpop, *sides: ast.expr) -> None:
+        if isinstance(op, ast.Eq | ast.NotEq):
+            names = [self._dotted(side) for side in sides if isinstance(side, ast.Name | ast.Attribute)]
+            values = [side.value for side in sides if isinstance(side, ast.Constant)]
+            self.equals += zip(names, values, strict=False)
 
     def _one_of(self, left: ast.expr, listed: ast.expr, *, negated: bool) -> ast.expr:
         """Returns `left in [a, b]` as `left == a or left == b`."""

@@ -9,6 +9,9 @@ linear one: it is as good as straight, and six digits of the value would leave f
 Integers and pow2: each value owns a bin; `encode` gives the bin's middle, `decode` maps any point of the bin to the
 value. Bins are equally wide on the scale (linear: one value each; log: from ln(v - .5) to ln(v + .5); pow2: one
 exponent each). Categoricals: one equal bin per choice; their numeric value is the index of the choice.
+
+`when` says under which condition on other parameters a parameter exists, as in `when="model == 'svc'"`. See
+`protein.space.space`.
 """
 
 import contextlib
@@ -49,9 +52,11 @@ class Float:
     high: float
     scale: Scale = "linear"
     default: float | None = None
+    when: str | None = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         _check_range(self)
+        _check_when(self)
         if self.default is not None:
             self.check(self.default, "value ")
 
@@ -122,11 +127,13 @@ class Integer:
     high: int
     scale: Scale = "linear"
     default: int | None = None
+    when: str | None = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.scale == "logit":
             raise SpaceError(f"parameter '{self.name}': an integer has no logit scale; use linear, log or pow2")
         _check_range(self)
+        _check_when(self)
         if self.default is not None:
             self.check(self.default, "value ")
 
@@ -182,9 +189,11 @@ class Categorical:
     name: str
     choices: Sequence[ParamValue]  # kept as a tuple
     default: ParamValue | None = None
+    when: str | None = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         _check_name(self.name)
+        _check_when(self)
         if isinstance(self.choices, str) or not isinstance(self.choices, Iterable):
             raise SpaceError(f"parameter '{self.name}': choices must be a list, got {self.choices!r}")
         if isinstance(self.choices, set | frozenset):  # its order is another one in the next process
@@ -274,6 +283,15 @@ def _check_name(name: Any) -> None:
         raise SpaceError(
             f"parameter name {name!r} is not a dotted name such as 'train.learning_rate': use letters, digits and"
             f" underscores, with dots between the parts and no digit first{remedy}"
+        )
+
+
+def _check_when(parameter: Parameter) -> None:
+    when: Any = parameter.when
+    if when is not None and (not isinstance(when, str) or not when.strip()):
+        raise SpaceError(
+            f"parameter '{parameter.name}': when = {when!r:.80} is no condition; write a text such as"
+            " \"model == 'svc'\", or leave it out"
         )
 
 

@@ -2,7 +2,8 @@
 
 Notation
     d         number of parameters (`Space.num_dims`), in the order in which they were given
-    params    mapping dotted name -> raw value; holds exactly the d swept parameters, never the fixed ones
+    params    mapping dotted name -> raw value; holds the swept parameters that are active, never the fixed ones
+    active    a parameter is active at a point unless its `when` is false there, or needs one that is not active
     x_unit    `d` coordinates in [0, 1], one for each parameter whatever its type (`protein.space.parameters` has the
               map); designs and candidates are in these
     features  `d_features` coordinates for models: a numeric parameter keeps its unit coordinate, a categorical one
@@ -10,6 +11,10 @@ Notation
 
 A point is canonical when it is `to_unit` of some params: bin middles, rounded floats. For canonical points and for
 the params that `from_unit` returns, round trips are exact. Only numpy is imported: the command line loads this module.
+
+A parameter that is not active has no value. Its coordinate is then in the middle of its range (a categorical one's at
+the first choice), whatever it was, so that points that differ in nothing that exists are one point. Conditions name
+earlier parameters alone, so that one pass in order decides all of them.
 """
 
 import contextlib
@@ -23,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from protein.errors import SpaceError
-from protein.space.constraints import Constraint, Equality
+from protein.space.constraints import Condition, Constraint, Equality, Partial, Values
 from protein.space.parameters import Array, Categorical, Float, Integer, Parameter
 from protein.spelling import nearest
 from protein.types import Params, ParamValue
@@ -34,6 +39,10 @@ __all__ = ["Categorical", "Float", "Integer", "Parameter", "Space"]
 _NUM_PROBES = 1 << 14  # points drawn to decide that constraints cannot be satisfied
 _MAX_DRAWS = 1 << 18  # points drawn at most to collect valid ones
 _NUM_TURNS = 4  # in which equalities are solved, for another parameter each time
+_NUM_LISTED = 64  # values of a parameter that are all tried
+_NUM_CASES = 1 << 12  # combinations of values that are tried to decide that a condition is never or always true
+_LATER_FIELDS = ("when",)  # of parameters; not in stored spaces that have none, so that those stay as they were
+_ABSENT = object()  # no value, where None may be one
 
 
 class Space:
@@ -82,7 +91,11 @@ class Space:
         self.constraints = tuple(constraint.text for constraint in self._constraints)
         for constraint in self._constraints:
             constraint.check_names(known)
+        self._conditions = self._read_conditions()
+        self._parents = {name for condition in self._conditions.values() for name in condition.names}
+        self._rest = self._resting()
         self._witness = self._find_witness()
+        self._check_conditions()
 
     @property
     def num_dims(self) -> int:
@@ -93,6 +106,11 @@ class Space:
         """Position of the cost parameter among the coordinates, or None."""
         return None if self.cost_parameter is None else self._position[self.cost_parameter]
 
+    @property
+    def is_conditional(self) -> bool:
+        """Whether some parameters exist only under a condition."""
+        return bool(self._conditions)
+
     def parameter(self, name: str) -> Parameter:
         """Returns a parameter by name. Raises `SpaceError`, with the nearest name, when there is none."""
         if name not in self._position:
@@ -100,28 +118,40 @@ class Space:
         return self.parameters[self._position[name]]
 
     def default(self) -> dict[str, ParamValue]:
-        """Returns the defaults; the middle of its range for a parameter that has none. May violate constraints."""
-        middle = self.from_unit(np.full(self.num_dims, 0.5))
-        for parameter in self.parameters:
-            if parameter.default is not None:
-                middle[parameter.name] = parameter.default
-        return middle
+        """Returns the defaults of what is active with them. May violate constraints.
+
+        A parameter that has none is in the middle of its range.
+        """
+        full = self._full_default()
+        return {name: full[name] for name in self._names_active(full)}
 
     def validate(self, params: Params) -> None:
-        """Raises `SpaceError` for the first unknown or missing name, value out of range, or violated constraint."""
+        """Raises `SpaceError` for the first unknown or missing name, value out of range, or violated constraint.
+
+        A value of a parameter that is not active is refused, too.
+        """
         if not isinstance(params, Mapping):
             raise SpaceError(f"params must map names to values, as in suggestion.params, got {params!r:.80}")
         for name in params:
             self.parameter(name)
         for parameter in self.parameters:
-            if parameter.name not in params:
+            if parameter.name in params:
+                parameter.check(params[parameter.name])
+            elif parameter.when is None:
                 raise SpaceError(f"parameter '{parameter.name}' has no value; give one")
-            parameter.check(params[parameter.name])
-        numbers = [np.array([p.numeric(params[p.name])]) for p in self.parameters]
+        numbers, active = self._read([params])
+        for i in sorted(self._conditions):
+            parameter = self.parameters[i]
+            if active[0, i] and parameter.name not in params:
+                raise SpaceError(f"parameter '{parameter.name}' has no value, and {parameter.when} holds; give one")
+            if parameter.name in params and not active[0, i]:
+                raise SpaceError(
+                    f"parameter '{parameter.name}' has a value, but exists only when {parameter.when}; leave it out"
+                )
         for constraint in self._constraints:
-            if not constraint.satisfied(self._columns(numbers), 1)[0]:
+            if not constraint.satisfied(self._columns(numbers, active), 1)[0]:
                 given = {**self.fixed, **params}
-                values = ", ".join(f"{name} = {given[name]!r}" for name in sorted(constraint.names))
+                values = ", ".join(f"{name} = {given[name]!r}" for name in sorted(constraint.names) if name in given)
                 raise SpaceError(f"constraint '{constraint.text}' is violated by {values}; change one of them")
 
     def is_valid(self, params: Params) -> bool:
@@ -134,7 +164,7 @@ class Space:
 
     def key(self, params: Params) -> tuple[Any, ...]:
         """Returns what is equal for params of the same point alone. True, 1 and 1.0 are equal but different choices."""
-        values = [(parameter, params.get(parameter.name)) for parameter in self.parameters]
+        values = [(parameter, params.get(parameter.name, _ABSENT)) for parameter in self.parameters]
         return tuple((type(value), value) if isinstance(p, Categorical) else value for p, value in values)
 
     def to_unit(self, params: Params) -> Array:
@@ -143,13 +173,20 @@ class Space:
         return x_unit
 
     def to_unit_many(self, params: Sequence[Params]) -> Array:
-        """Returns unit coordinates, `n x d`, of n params. Raises `SpaceError` on a missing or unusable value."""
+        """Returns unit coordinates, `n x d`, of n params. Values of what is not active do not count.
+
+        Raises:
+            SpaceError: a value is missing or cannot be used.
+        """
         x_unit = np.empty((len(params), self.num_dims))
+        numbers, active = self._read(params)
         for i, parameter in enumerate(self.parameters):
-            if not all(parameter.name in point for point in params):
-                raise SpaceError(f"parameter '{parameter.name}' has no value; give one")
-            x_unit[:, i] = parameter.encode(parameter.numbers([point[parameter.name] for point in params]))
-        return np.clip(x_unit, 0.0, 1.0)
+            if i in self._conditions and not all(
+                parameter.name in point for point, is_active in zip(params, active[:, i], strict=True) if is_active
+            ):
+                raise SpaceError(f"parameter '{parameter.name}' has no value, and {parameter.when} holds; give one")
+            x_unit[:, i] = parameter.encode(numbers[i])
+        return self._at_rest(np.clip(x_unit, 0.0, 1.0), active)
 
     def from_unit(self, x_unit: ArrayLike) -> dict[str, ParamValue]:
         """Returns the params at unit coordinates, `d` (clipped to [0, 1])."""
@@ -157,25 +194,44 @@ class Space:
 
     def from_unit_many(self, x_unit: ArrayLike) -> list[dict[str, ParamValue]]:
         """Returns n params at unit coordinates, `n x d` (clipped to [0, 1])."""
+        numbers = self._decode(x_unit)
         columns = [
-            [parameter.raw(number) for number in numbers]
-            for parameter, numbers in zip(self.parameters, self._decode(x_unit), strict=True)
+            [parameter.raw(number) for number in column]
+            for parameter, column in zip(self.parameters, numbers, strict=True)
         ]
-        return [dict(zip(self.names, row, strict=True)) for row in zip(*columns, strict=True)]
+        rows = [dict(zip(self.names, row, strict=True)) for row in zip(*columns, strict=True)]
+        if not self._conditions:
+            return rows
+        active = self._active(numbers)
+        return [
+            {name: value for (name, value), is_active in zip(row.items(), of_row, strict=True) if is_active}
+            for row, of_row in zip(rows, active, strict=True)
+        ]
 
     def canonical(self, x_unit: ArrayLike) -> Array:
         """Returns the coordinates, `n x d`, that the params at `x_unit` have: bin middles, rounded floats."""
-        columns = [p.encode(numbers) for p, numbers in zip(self.parameters, self._decode(x_unit), strict=True)]
-        return np.clip(np.stack(columns, axis=1), 0.0, 1.0)
+        numbers = self._decode(x_unit)
+        columns = [p.encode(column) for p, column in zip(self.parameters, numbers, strict=True)]
+        x = np.clip(np.stack(columns, axis=1), 0.0, 1.0)
+        return self._at_rest(x, self._active(numbers)) if self._conditions else x
+
+    def active(self, x_unit: ArrayLike) -> NDArray[np.bool_]:
+        """Returns which parameters exist at each of n points, `n x d`."""
+        x = np.asarray(x_unit, dtype=np.float64)
+        return self._active(self._decode(x)) if self._conditions else np.ones(x.shape, dtype=bool)
 
     def features(self, x_unit: ArrayLike) -> Array:
         """Returns model coordinates, `n x d_features`, of unit coordinates, `n x d`. See Notation."""
         x = np.asarray(x_unit, dtype=np.float64)
+        if self._conditions:
+            x = self._at_rest(x, active := self.active(x))
         columns: list[Array] = []
         for i, parameter in enumerate(self.parameters):
             if isinstance(parameter, Categorical):
                 index = parameter.decode(x[:, i]).astype(int)
                 columns.append(np.eye(len(parameter.choices))[index] / math.sqrt(2.0))
+                if i in self._conditions:
+                    columns[-1] *= active[:, i : i + 1]
             else:
                 columns.append(x[:, i : i + 1])
         return np.concatenate(columns, axis=1)
@@ -191,7 +247,8 @@ class Space:
         satisfied = np.ones(len(x), dtype=bool)
         if not self._constraints or not len(x):
             return satisfied
-        columns = self._columns(self._decode(x))
+        numbers = self._decode(x)
+        columns = self._columns(numbers, self._active(numbers))
         for constraint in self._constraints:
             satisfied &= constraint.satisfied(columns, len(x))
         return satisfied
@@ -199,11 +256,14 @@ class Space:
     def satisfying(self, params: Params, name: str, values: ArrayLike) -> NDArray[np.bool_]:
         """Returns with which of n values of a parameter, even beyond its range, params satisfy the constraints."""
         numbers = np.asarray(values, dtype=np.float64)
+        here = [[one.numeric(params[one.name]) if one.name in params else 0.0] for one in self.parameters]
+        present = np.array([one.name in params or one.name == name for one in self.parameters])
         columns = self._columns(
             [
-                numbers if one.name == name else np.full(len(numbers), one.numeric(params[one.name]))
-                for one in self.parameters
-            ]
+                numbers if one.name == name else np.full(len(numbers), number)
+                for one, (number,) in zip(self.parameters, here, strict=True)
+            ],
+            np.repeat(present[None, :], len(numbers), axis=0),
         )
         satisfied = np.ones(len(numbers), dtype=bool)
         for constraint in self._constraints:
@@ -234,18 +294,19 @@ class Space:
         """Returns the valid params nearest to the given ones.
 
         Values that are in range stay as they are; others are clipped or, when unusable or missing, take the default.
-        Where a constraint is then violated, the nearest valid point that a search finds is taken. Unknown names are
-        dropped.
+        Where a constraint is then violated, the nearest valid point that a search finds is taken. Unknown names, and
+        those of parameters that are not active then, are dropped.
         """
-        snapped = self.default()
+        snapped = self._full_default()
         for parameter in self.parameters:
             value = parameter.clip(params.get(parameter.name))
             with contextlib.suppress(SpaceError):
                 parameter.check(value)
                 snapped[parameter.name] = value
-        if self.is_valid(snapped):
-            return snapped
-        center = self.to_unit(snapped)
+        found = {name: snapped[name] for name in self._names_active(snapped)}
+        if self.is_valid(found):
+            return found
+        center = np.clip(np.concatenate([p.encode(p.numbers([snapped[p.name]])) for p in self.parameters]), 0.0, 1.0)
         best, rng = self._witness, np.random.default_rng(0)
         for width in (0.05, 0.1, 0.2, 0.4, 1.0):
             for num_moved in (1, 2, self.num_dims):
@@ -260,7 +321,7 @@ class Space:
         moved_to = self.from_unit(best)
         # Parameters that the search did not change keep their exact value, not its rounded form.
         same = np.abs(best - self.canonical(center[None, :])[0]) < 1e-12
-        kept = {name: snapped[name] if same[i] else moved_to[name] for i, name in enumerate(self.names)}
+        kept = {name: snapped[name] if same[self._position[name]] else value for name, value in moved_to.items()}
         return kept if self.is_valid(kept) else moved_to
 
     def to_dict(self) -> dict[str, Any]:
@@ -268,6 +329,7 @@ class Space:
         parameters = []
         for parameter in self.parameters:
             fields = dataclasses.asdict(parameter)
+            fields = {key: value for key, value in fields.items() if value is not None or key not in _LATER_FIELDS}
             if isinstance(parameter, Categorical):
                 fields["choices"] = list(parameter.choices)
             parameters.append({"type": type(parameter).__name__.lower(), **fields})
@@ -312,22 +374,163 @@ class Space:
         x = np.clip(np.asarray(x_unit, dtype=np.float64), 0.0, 1.0)
         return [parameter.decode(x[:, i]) for i, parameter in enumerate(self.parameters)]
 
-    def _columns(self, numbers: Sequence[Array]) -> dict[str, NDArray[Any]]:
-        """What constraints see: an array of `n` values for each parameter, a single value for each fixed one."""
-        columns: dict[str, NDArray[Any]] = {}
-        for parameter, column in zip(self.parameters, numbers, strict=True):
-            if isinstance(parameter, Categorical):
-                choices = np.empty(len(parameter.choices), dtype=object)
-                choices[:] = parameter.choices
-                kinds = {type(choice) for choice in parameter.choices}
-                if kinds <= {bool, int, float}:
-                    choices = choices.astype(np.float64)
-                columns[parameter.name] = choices[column.astype(int)]
+    def _columns(self, numbers: Sequence[Array], active: NDArray[np.bool_]) -> Values:
+        """What expressions see of n points: the values of each parameter where it is active, and the fixed values."""
+        columns = [self._column(i, column, active[:, i]) for i, column in enumerate(numbers)]
+        return {**self._fixed_columns, **dict(zip(self.names, columns, strict=True))}
+
+    def _column(self, i: int, numbers: Array, active: NDArray[np.bool_]) -> NDArray[Any] | Partial:
+        parameter, values = self.parameters[i], numbers
+        if isinstance(parameter, Categorical):
+            choices = np.empty(len(parameter.choices), dtype=object)
+            choices[:] = parameter.choices
+            kinds = {type(choice) for choice in parameter.choices}
+            if kinds <= {bool, int, float}:
+                choices = choices.astype(np.float64)
+            values = choices[numbers.astype(int)]
+        return values if active.all() else Partial(values, active)
+
+    @property
+    def _fixed_columns(self) -> dict[str, NDArray[Any] | Partial]:
+        """A single value for each fixed parameter."""
+        return {
+            name: np.asarray(value if isinstance(value, str) else float(value)) for name, value in self.fixed.items()
+        }
+
+    def _active(self, numbers: Sequence[Array]) -> NDArray[np.bool_]:
+        """Which parameters are active at n points, `n x d`, given their numbers, d arrays of `n`."""
+        active = np.ones((len(numbers[0]), self.num_dims), dtype=bool)
+        columns = self._fixed_columns if self._conditions else {}
+        for i in range(self.num_dims if self._conditions else 0):
+            if i in self._conditions:
+                active[:, i] = self._conditions[i].holds(columns, len(active))
+            if self.names[i] in self._parents:
+                columns[self.names[i]] = self._column(i, numbers[i], active[:, i])
+        return active
+
+    def _at_rest(self, x_unit: Array, active: NDArray[np.bool_]) -> Array:
+        """The coordinates, `n x d`, with those that are not active in their place of rest."""
+        return np.where(active, x_unit, self._rest) if self._conditions else x_unit
+
+    def _read(self, params: Sequence[Params]) -> tuple[list[Array], NDArray[np.bool_]]:
+        """The numbers of n params, d arrays of `n`, and what is active. What is absent has that of its place of rest.
+
+        Raises `SpaceError` where a parameter without a condition is missing, or an active one has an unusable value.
+        """
+        numbers: list[Array] = []
+        active = np.ones((len(params), self.num_dims), dtype=bool)
+        columns = self._fixed_columns if self._conditions else {}
+        for i, parameter in enumerate(self.parameters):
+            name, condition = parameter.name, self._conditions.get(i)
+            if condition is None:
+                if not all(name in point for point in params):
+                    raise SpaceError(f"parameter '{name}' has no value; give one")
+                numbers.append(parameter.numbers([point[name] for point in params]))
             else:
-                columns[parameter.name] = column
-        for name, value in self.fixed.items():
-            columns[name] = np.asarray(value if isinstance(value, str) else float(value))
-        return columns
+                active[:, i] = condition.holds(columns, len(params))
+                given = [has and name in point for point, has in zip(params, active[:, i].tolist(), strict=True)]
+                column = np.full(len(params), parameter.decode(self._rest[i : i + 1])[0])
+                column[given] = parameter.numbers(
+                    [point[name] for point, has in zip(params, given, strict=True) if has]
+                )
+                numbers.append(column)
+            if name in self._parents:
+                columns[name] = self._column(i, numbers[i], active[:, i])
+        return numbers, active
+
+    def _full_default(self) -> dict[str, ParamValue]:
+        """The defaults of all parameters, active or not; the middle of its range for one that has none."""
+        return {
+            p.name: p.raw(p.decode(np.array([0.5]))[0]) if p.default is None else p.default for p in self.parameters
+        }
+
+    def _names_active(self, full: Params) -> list[str]:
+        """Which parameters are active where all, active or not, have these values."""
+        active = self._active([np.array([p.numeric(full[p.name])]) for p in self.parameters])
+        return [name for name, is_active in zip(self.names, active[0], strict=True) if is_active]
+
+    def _resting(self) -> Array:
+        """Where the coordinates of parameters are that are not active, `d`."""
+        rest = [
+            p.encode(np.zeros(1) if isinstance(p, Categorical) else p.decode(np.array([0.5]))) for p in self.parameters
+        ]
+        return np.clip(np.concatenate(rest), 0.0, 1.0)
+
+    def _read_conditions(self) -> dict[int, Condition]:
+        """Reads every `when`, by the position of its parameter. Raises `SpaceError` for one that cannot be used."""
+        conditions: dict[int, Condition] = {}
+        known = {*self.names, *self.fixed}
+        for i, parameter in enumerate(self.parameters):
+            if parameter.when is None:
+                continue
+            condition = Condition(parameter.when, f"parameter '{parameter.name}': when")
+            condition.check_names(known)
+            conditions[i] = condition
+        parents = {self.names[i]: condition.names for i, condition in conditions.items()}
+        for i, condition in conditions.items():
+            name, start = self.names[i], f"{condition.what} '{condition.text}'"
+            if circle := _circle(parents, name):
+                way = " -> ".join(f"'{one}'" for one in circle)
+                raise SpaceError(f"{start} makes '{name}' depend on itself ({way}); change one of these conditions")
+            if name == self.cost_parameter:
+                raise SpaceError(f"{start}, but the cost parameter must exist in every trial; drop its when")
+            for parent in sorted(condition.names):
+                if parent == self.cost_parameter:
+                    raise SpaceError(
+                        f"{start} depends on the cost parameter, which changes when a run is stopped early or"
+                        " continued; depend on another"
+                    )
+                if self._position.get(parent, -1) > i:
+                    raise SpaceError(f"{start} depends on '{parent}', which is listed after it; list '{parent}' first")
+        return conditions
+
+    def _ancestors(self, i: int) -> list[int]:
+        """The positions of the parameters that a condition depends on, also through other conditions, in order."""
+        parents = {self._position[name] for name in self._conditions[i].names if name in self._position}
+        further = {one for parent in parents if parent in self._conditions for one in self._ancestors(parent)}
+        return sorted(parents | further)
+
+    def _check_conditions(self) -> None:
+        """Raises `SpaceError` for a condition that is never or always true.
+
+        Each is tried with combinations of values of what it depends on: all choices and, of a number, the ends of its
+        range, the numbers in the conditions and values between these. Where all comparisons are with plain values, and
+        all combinations are tried, this proves it. Otherwise uniform points are tried, too.
+        """
+        rng = np.random.default_rng(0)
+        for i, condition in self._conditions.items():
+            start = f"{condition.what} '{condition.text}'"
+            for name, value in condition.equals:
+                parent = self.parameters[self._position[name]] if name in self._position else None
+                if isinstance(parent, Categorical) and value not in parent.choices:
+                    listed = ", ".join(repr(choice) for choice in parent.choices)
+                    close = nearest(str(value), [str(choice) for choice in parent.choices])
+                    raise SpaceError(f"{start} compares '{name}' with {value!r}, no choice of its {listed}{close}")
+            ancestors = self._ancestors(i)
+            chain = [self._conditions[j] for j in (*ancestors, i) if j in self._conditions]
+            marks = [0.0, *(number for one in chain for number in one.numbers)]
+            marks += [float(value) for value in self.fixed.values() if not isinstance(value, str)]
+            values = {j: _cases(self.parameters[j], marks) for j in ancestors}
+            num_cases = math.prod(len(cases) for cases in values.values())
+            proven = num_cases <= _NUM_CASES and all(one.is_separable for one in chain)
+            if num_cases <= _NUM_CASES:
+                grid = np.meshgrid(*values.values(), indexing="ij")
+                drawn = {j: axis.ravel() for j, axis in zip(values, grid, strict=True)}
+            else:
+                drawn = {j: rng.choice(cases, _NUM_CASES) for j, cases in values.items()}
+            if not proven:
+                uniform = self._decode(rng.random((_NUM_CASES, self.num_dims)))
+                drawn = {j: np.concatenate([column, uniform[j]]) for j, column in drawn.items()}
+            numbers = np.broadcast_arrays(
+                *[drawn.get(j, rest) for j, rest in enumerate(self._decode(self._rest[None, :]))]
+            )
+            active = self._active(numbers)[:, i]
+            if not active.any():
+                tried = "" if proven else f" at any of {len(active)} points"
+                raise SpaceError(f"{start} is never true{tried}; change it, or drop the parameter")
+            if active.all():
+                tried = "" if proven else f" at all of {len(active)} points"
+                raise SpaceError(f"{start} is always true{tried}; leave it out")
 
     @property
     def _equalities(self) -> list[Equality]:
@@ -346,7 +549,7 @@ class Space:
                 free = [parameter for parameter in own if not isinstance(parameter, Categorical)]
                 if not free:
                     continue
-                parameter, columns = free[-1 - turn % len(free)], self._columns(numbers)
+                parameter, columns = free[-1 - turn % len(free)], self._columns(numbers, self._active(numbers))
                 i = self._position[parameter.name]
                 with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                     off = difference(columns)
@@ -355,7 +558,7 @@ class Space:
                 value = np.clip(np.where(np.isfinite(value), value, numbers[i]), parameter.low, parameter.high)
                 numbers[i] = parameter.decode(parameter.encode(value))
             x = np.stack([p.encode(column) for p, column in zip(self.parameters, numbers, strict=True)], axis=1)
-            x = np.clip(x, 0.0, 1.0)
+            x = self._at_rest(np.clip(x, 0.0, 1.0), self._active(numbers))
             valid = self.valid(x)
             found.append(x[valid])
             x = x[~valid]
@@ -365,8 +568,11 @@ class Space:
         """Returns one valid point, `d`; raises `SpaceError` when none of many random points is valid."""
         rng = np.random.default_rng(0)
         default = self.canonical(self.to_unit(self.default())[None, :])
+        if not self._constraints:
+            return np.asarray(default[0])
         x = np.concatenate([default, self.canonical(rng.random((_NUM_PROBES, self.num_dims)))])
-        columns, satisfied = self._columns(self._decode(x)), np.ones(len(x), dtype=bool)
+        numbers = self._decode(x)
+        columns, satisfied = self._columns(numbers, self._active(numbers)), np.ones(len(x), dtype=bool)
         for constraint in self._constraints:
             satisfied &= constraint.satisfied(columns, len(x))
             if not satisfied.any():
@@ -400,3 +606,31 @@ def _fixed(given: Any) -> dict[str, ParamValue]:
         if isinstance(value, int) and abs(value) > sys.float_info.max:
             raise SpaceError(f"'{name}' is fixed to a number of more than 308 digits; give a smaller one")
     return fixed
+
+
+def _cases(parameter: Parameter, marks: Sequence[float]) -> Array:
+    """Returns numbers of a parameter, between two of which no comparison with one of the marks changes, `n`."""
+    values = parameter.values()
+    if values is not None and len(values) <= _NUM_LISTED:
+        return np.array(values, dtype=np.float64)
+    assert not isinstance(parameter, Categorical)
+    ends = np.unique([parameter.low, parameter.high, *(m for m in marks if parameter.low <= m <= parameter.high)])
+    if isinstance(parameter, Integer):
+        near = np.concatenate([np.floor(ends) + step for step in (-1, 0, 1)] + [np.ceil(ends)])
+        return np.unique(near[(near >= parameter.low) & (near <= parameter.high)])
+    return np.unique(np.concatenate([ends, 0.5 * (ends[1:] + ends[:-1])]))
+
+
+def _circle(parents: Mapping[str, Iterable[str]], name: str) -> list[str]:
+    """Returns the way on which a name depends on itself, from it to it; empty where it does not."""
+    ways = [[name]]
+    seen: set[str] = set()
+    while ways:
+        way = ways.pop()
+        for parent in sorted(parents.get(way[-1], ())):
+            if parent == name:
+                return [*way, parent]
+            if parent not in seen:
+                seen.add(parent)
+                ways.append([*way, parent])
+    return []

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from protein.errors import SpaceError
 from protein.space import Categorical, Float, Integer, Space
-from protein.space.constraints import Constraint
+from protein.space.constraints import Condition, Constraint, Partial
 
 
 @pytest.mark.parametrize(
@@ -101,25 +101,54 @@ def _longer(parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         st.builds("({} {} {} {} {})".format, parts, st.sampled_from("<>"), parts, st.sampled_from("<>"), parts),
         st.builds("(not {})".format, parts),
         st.builds("(-{})".format, parts),
+        st.builds("({} {} [0, -2, 3])".format, parts, st.sampled_from(["in", "not in"])),
     )
+
+
+VALUES = st.none() | st.sampled_from([-2.0, -0.5, 0.0, 1.0, 3.0])  # None: there is no value
 
 
 @given(
     text=st.builds("{} or {}".format, *[st.recursive(NUMBERS, _longer, max_leaves=8)] * 2)
     | st.builds("not {}".format, st.recursive(NUMBERS, _longer, max_leaves=12)),
-    rows=st.lists(st.tuples(*[st.sampled_from([-2.0, -0.5, 0.0, 1.0, 3.0])] * 3), min_size=1, max_size=20),
+    rows=st.lists(st.tuples(VALUES, VALUES, VALUES), min_size=1, max_size=20),
 )
 @example(text="not (a / b)", rows=[(1.0, 0.0, 0.0)])
 @example(text="not ((a or b) > 2)", rows=[(1.0, 3.0, 0.0), (0.0, 3.0, 0.0)])
-def test_constraints_are_what_python_evaluates_point_by_point(text: str, rows: list[tuple[float, ...]]) -> None:
-    def slow(row: tuple[float, ...]) -> bool:
+@example(text="(1 / b) and a or b", rows=[(None, 0.0, 0.0), (None, 1.0, 0.0), (1.0, None, 0.0)])
+def test_expressions_are_what_python_evaluates_point_by_point(text: str, rows: list[tuple[float | None, ...]]) -> None:
+    def slow(row: tuple[float | None, ...], missing: bool) -> bool:
+        values = {name: value for name, value in zip("abc", row, strict=True) if value is not None}
         try:
-            return bool(eval(text, {}, dict(zip("abc", row, strict=True))))
+            return bool(eval(text, {}, values))
         except ZeroDivisionError:
             return False
+        except NameError:
+            return missing
 
-    columns = dict(zip("abc", np.array(rows).T, strict=True))
-    assert Constraint(text).satisfied(columns, len(rows)).tolist() == [slow(row) for row in rows]
+    columns = {
+        name: Partial(np.array([value or 0.0 for value in column]), np.array([value is not None for value in column]))
+        for name, column in zip("abc", zip(*rows, strict=True), strict=True)
+    }
+    assert Constraint(text).satisfied(columns, len(rows)).tolist() == [slow(row, True) for row in rows]
+    assert Condition(text, "when").holds(columns, len(rows)).tolist() == [slow(row, False) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("depth is None", [True, False, False]),
+        ("depth is not None and depth * 2 > 6", [False, False, True]),
+        ("depth == None or depth < 4", [True, True, False]),
+        ("depth in [None, 4]", [True, False, True]),
+        ("depth not in [3, None]", [False, False, True]),
+    ],
+)
+def test_none_is_a_value_that_is_compared_with_none_alone(text: str, expected: list[bool]) -> None:
+    values = {"depth": np.array([None, 3, 4], dtype=object)}
+    assert Constraint(text).satisfied(values, 3).tolist() == expected
+    with pytest.raises(SpaceError, match="mixes text and numbers"):
+        Constraint("depth < 4").satisfied(values, 3)
 
 
 def test_and_or_of_text_and_numbers_keep_their_values() -> None:
