@@ -6,6 +6,7 @@ are the same facts by column. Scores are those that are stored, to be maximised 
 
 import dataclasses
 import itertools
+import json
 from collections.abc import Iterator, Mapping
 from types import UnionType
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args, get_origin, get_type_hints
@@ -73,6 +74,26 @@ TABLE_FIELDS = (  # in the order in which tables show them
 OTHERS = tuple(name for name in FIELDS if name not in (*TABLE_FIELDS, *GROUPS, "id", "owner", "seed"))
 
 
+class JsonText(str):
+    """A parameter's value that is no number, text or truth value, but None, a list or a table: its JSON, as a word.
+
+    So a table, a filter and a page have one word for it, `null` or `[64, 64]`, and what is None in a column is missing.
+    It equals the text of the same characters, and is another type.
+    """
+
+    __slots__ = ()
+
+
+def cell(value: Any) -> Any:
+    """Returns what stands for a parameter's value in a column: a number, a text and a truth value for themselves."""
+    return value if isinstance(value, bool | int | float | str) else JsonText(json.dumps(value, sort_keys=True))
+
+
+def value_of(cell: Any) -> Any:
+    """Returns the value that a cell stands for."""
+    return json.loads(cell) if isinstance(cell, JsonText) else cell
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TrialColumns:
     """n trials by number, with each of `FIELDS` as an attribute: a column of length n. A number that is missing is NaN.
@@ -80,8 +101,8 @@ class TrialColumns:
     Integers, floats and booleans are arrays, words and texts are lists. A few columns differ from the field of the
     record: `origin` and `reason` are cut to `MAX_TEXT` characters, `continues` is -1 where a trial began a run of its
     own, times are seconds since 1970 in UTC, and params, metrics and timings are columns by name. Params that are
-    integers, floats and booleans are arrays of that type, texts are objects. Where some trial lacks a parameter, a
-    number is a float (NaN there) and anything else an object (None there).
+    integers, floats and booleans are arrays of that type, everything else is an array of cells (see `cell`). Where some
+    trial lacks a parameter, as it is not active there, a number is a float (NaN there) and any other cell is None.
 
     Where only some fields were asked for, the others are empty.
     """

@@ -38,7 +38,16 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from protein.columns import FIELDS, MAX_CURVE_POINTS, MAX_CURVES, MAX_TEXT, CurveColumns, SweepSummary, TrialColumns
+from protein.columns import (
+    FIELDS,
+    MAX_CURVE_POINTS,
+    MAX_CURVES,
+    MAX_TEXT,
+    CurveColumns,
+    SweepSummary,
+    TrialColumns,
+    cell,
+)
 from protein.errors import StoreError
 from protein.spelling import nearest
 from protein.types import Annotation, TrialEnd, TrialState
@@ -231,10 +240,13 @@ def _tags(values: Sequence[Any]) -> list[tuple[str, ...]]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Objects:
-    """`n` JSON objects by column: of each name `n` values, missing ones as in `TrialColumns.params`."""
+    """`n` JSON objects by column: of each name `n` values. Where types differ they are objects, None: it is missing."""
 
     length: int
     columns: dict[str, NDArray[Any]]
+
+
+_ABSENT = object()
 
 
 def _objects(values: Sequence[str]) -> _Objects:
@@ -248,21 +260,23 @@ def _objects(values: Sequence[str]) -> _Objects:
             columns = zip(*map(operator.itemgetter(*names), found), strict=True)
             return _Objects(len(found), {name: _array(column) for name, column in zip(names, columns, strict=True)})
     some = dict.fromkeys(itertools.chain.from_iterable(found))
-    return _Objects(len(found), {name: _array([one.get(name) for one in found]) for name in some})
+    return _Objects(len(found), {name: _array([one.get(name, _ABSENT) for one in found]) for name in some})
 
 
 def _array(values: Sequence[Any]) -> NDArray[Any]:
-    """Returns values as an array of their common type; a number is NaN where it is missing."""
+    """Returns values as an array of their type; as cells where there are several types, or one is absent (None)."""
     kinds = set(map(type, values))
     dtype: Any = object
     if kinds == {bool}:
         dtype = np.bool_
     elif kinds == {int}:
         dtype = np.int64
-    elif kinds <= {int, float, type(None)} and kinds != {type(None)}:
+    elif kinds == {float}:
         dtype = np.float64
     elif kinds == {str}:
         values = _texts(values)
+    elif not kinds <= {bool, int, float, str}:
+        values = [None if one is _ABSENT else cell(one) for one in values]
     try:
         return np.array(values, dtype=dtype)
     except OverflowError:  # an integer of more than 64 bits
@@ -276,16 +290,19 @@ def _joined_objects(chunks: list[_Objects]) -> dict[str, NDArray[Any]]:
     for name in dict.fromkeys(itertools.chain.from_iterable(chunk.columns for chunk in chunks)):
         parts = [chunk.columns.get(name) for chunk in chunks]
         kinds = {None if part is None else part.dtype.kind for part in parts}
-        if len(kinds) == 1:
+        if len(kinds) == 1 and "O" not in kinds:
             columns[name] = np.concatenate([part for part in parts if part is not None])
             continue
-        numeric = kinds <= {None, "i", "f"}
-        column = np.full(length, np.nan) if numeric else np.full(length, None, dtype=object)
+        column = np.full(length, None, dtype=object)
         first = 0
         for chunk, part in zip(chunks, parts, strict=True):
             if part is not None:
                 column[first : first + chunk.length] = part
             first += chunk.length
+        types = set(map(type, column))
+        if types & {int, float} and types <= {int, float, type(None)} and types != {int}:
+            with contextlib.suppress(OverflowError):  # an integer of more than 308 digits
+                column = column.astype(np.float64)
         columns[name] = column
     return columns
 

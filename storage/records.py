@@ -40,8 +40,9 @@ _TYPES: Mapping[str, set[type]] = {
     "time": {str, datetime},
     "flag": {bool, int},
 }
-_PARAM_TYPES = {bool, int, float, str}
+_PARAM_TYPES = {bool, int, float, str, list, dict, type(None)}
 _NUMBER_TYPES = {int, float}
+_NESTED = {list, dict}
 _NO_ANNOTATION = fields_of(Annotation())
 
 
@@ -160,10 +161,22 @@ def _objects(name: str, texts: Sequence[str]) -> list[dict[str, Any]]:
     good = _PARAM_TYPES if name == "params" else _NUMBER_TYPES
     found = objects(texts)
     for one in found:
-        held = one.values()
-        if not set(map(type, held)) <= good or math.inf in held or -math.inf in held:
+        held: Any = one.values()
+        types = set(map(type, held))
+        if not types.isdisjoint(_NESTED):
+            held = list(_leaves(one))
+        if not types <= good or math.inf in held or -math.inf in held:
             raise ValueError(f"{name} of a trial hold a value that is none of theirs: {json.dumps(one):.80}")
     return found
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """Yields what a JSON value is made of, without lists and tables."""
+    if isinstance(value, list | dict):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(one)
+    else:
+        yield value
 
 
 def _moment(value: str | datetime | None) -> datetime | None:

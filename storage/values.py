@@ -70,6 +70,7 @@ _KINDS = ((Utc, "time"), (Boolean, "flag"), (Integer, "integer"), (Double, "numb
 _LISTS = ("tags",)  # JSON that is a list of texts
 _NUMBER_OBJECTS = ("timings", "metrics")  # JSON objects of numbers
 _PARAMS = "params"
+_NO_NUMBERS = (bool, str, list, dict, type(None))  # that are values of parameters, too
 _STEERING = ("Cc", "Cf", "Zl", "Zp")  # categories of characters: control, format, separators of lines and paragraphs
 _HARMLESS = "\n\t\u200c\u200d"  # of these; the last two join letters
 _ESCAPE_SEQUENCE = re.compile(  # CSI, a string such as a window's title, other ones
@@ -206,17 +207,18 @@ def numbers(what: str, values: Mapping[str, float]) -> dict[str, float]:
 
 
 def params(values: Params) -> dict[str, Any]:
+    """Returns params as they are stored: any JSON values. A parameter that is not active has no name in them."""
+    found: dict[str, Any] = {}
     for name, value in values.items():
-        if not isinstance(value, bool | int | float | str):
-            raise StoreError(
-                f"parameter {name!r}: a {type(value).__name__} cannot be stored, only bool, int, float, str"
-            )
         text("the name of parameter", name)
         if isinstance(value, float):
             number(f"parameter {name!r}", value)
         elif isinstance(value, str):
             text(f"parameter {name!r}: the value", value)
-    return dict(values)
+        elif not isinstance(value, int | None):
+            value = json_object(f"parameter {name!r}", {name: value})[name]
+        found[name] = value
+    return found
 
 
 def tags(given: Sequence[str]) -> list[str]:
@@ -416,7 +418,7 @@ def _why_not_json(name: str, value: Any) -> str:
         number = isinstance(one, int | float) and not isinstance(one, bool) and _finite(one)
         if name in _NUMBER_OBJECTS and not number:
             return f"in which {key!r:.40} is not a finite number"
-        if name == _PARAMS and not (number or isinstance(one, bool | str)):
+        if name == _PARAMS and not (number or isinstance(one, _NO_NUMBERS)):
             return f"in which {key!r:.40} is no value of a parameter"
     if name in _NUMBER_OBJECTS or _is_plain(value):
         return ""

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from protein.columns import cell
 from protein.engine.pareto import MIN_COST_SECONDS, front_indices
 from protein.types import Observation, SuggestionKind, TrialEnd, TrialRecord, TrialState
 
@@ -105,10 +106,15 @@ def sampled(trials: Sequence[Known], *, most: int = MAX_WHOLE) -> tuple[Sequence
     costs = (np.array(run_seconds), np.array(cost_seconds), np.array(excluded))
     sample, needed, noted = sample_of(numbers, state, end, kind, scores, *costs)
     chosen = set(needed)
-    params = {frozenset(trial.params.items()) for trial in trials if trial.number in chosen}  # named in any order
+    params = {_config(trial) for trial in trials if trial.number in chosen}
     chosen.update(noted)
-    kept = [trial for trial in trials if trial.number in chosen or frozenset(trial.params.items()) in params]
+    kept = [trial for trial in trials if trial.number in chosen or _config(trial) in params]
     return kept, sample
+
+
+def _config(trial: Known) -> frozenset[tuple[str, Any]]:
+    """Returns what two trials of one config have in common, whatever the order of its names is."""
+    return frozenset((name, cell(value)) for name, value in trial.params.items())
 
 
 def with_curves(trials: Sequence[TrialRecord]) -> list[int]:

@@ -13,8 +13,8 @@ import hashlib
 import math
 from collections.abc import Mapping
 
-from protein.columns import FIELDS, OTHERS
-from protein.types import Measurement, Params, SweepRecord, TrialRecord
+from protein.columns import FIELDS, OTHERS, cell
+from protein.types import Measurement, SweepRecord, TrialRecord
 
 SCORE = "score"
 COST = "cost_seconds"
@@ -71,8 +71,9 @@ def point(trial: TrialRecord, position: int) -> Point:
     )
 
 
-def parameters(trial: TrialRecord) -> Params:
-    return dict(trial.params)
+def parameters(trial: TrialRecord) -> dict[str, bool | int | float | str]:
+    """Returns the params that are active; None, a list and a table as their JSON, since few trackers hold them."""
+    return {name: cell(value) for name, value in trial.params.items()}
 
 
 def results(trial: TrialRecord) -> dict[str, float]:

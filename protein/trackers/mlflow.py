@@ -188,7 +188,7 @@ class MlflowTracker:
 
     @staticmethod
     def _params(trial: TrialRecord) -> dict[str, str]:
-        return {_name(name): str(value)[:MAX_PARAM_VALUE] for name, value in trial.params.items()}
+        return {_name(name): str(value)[:MAX_PARAM_VALUE] for name, value in facts.parameters(trial).items()}
 
     def _tags(self, trial: TrialRecord) -> dict[str, str]:
         found = {f"protein.{name}": value for name, value in facts.facts(self._sweep, trial).items()}

@@ -123,7 +123,7 @@ class NeptuneTracker:
             run["sys/group_tags"].add([self._sweep.spec.name])
             results, nonfinite = facts.split(facts.results(trial))
             for name, value in {
-                **_under("parameters", trial.params),
+                **_under("parameters", facts.parameters(trial)),
                 **_under("results", results),
                 **_under("trial", facts.facts(self._sweep, trial)),
                 **_under("nonfinite", nonfinite),

@@ -76,7 +76,7 @@ class TensorboardTracker:
         from tensorboard.plugins.hparams import api_pb2, summary_v2
 
         if first == 0:
-            params = dict(trial.params)
+            params = facts.parameters(trial)
             name = f"{trial.number:04d}"
             yield _event(summary_v2.hparams_pb(params, trial_id=name, start_time_secs=facts.started_at(trial)), trial)
         for position in range(first, len(trial.curve)):

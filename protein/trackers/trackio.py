@@ -82,4 +82,4 @@ class TrackioTracker:
         # The two names with an underscore are Trackio's own: the group, and when the run was made.
         created = datetime.fromtimestamp(facts.started_at(trial), UTC).isoformat()
         tags = ", ".join(facts.tags(self._sweep, trial))
-        return {**trial.params, **texts, "tags": tags, "_Group": self._sweep.spec.name, "_Created": created}
+        return {**facts.parameters(trial), **texts, "tags": tags, "_Group": self._sweep.spec.name, "_Created": created}

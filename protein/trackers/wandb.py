@@ -122,7 +122,7 @@ class WandbTracker:
 
     def _config(self, trial: TrialRecord) -> dict[str, Any]:
         texts = {f"trial.{name}": value for name, value in facts.facts(self._sweep, trial).items()}
-        return {**trial.params, **texts}
+        return {**facts.parameters(trial), **texts}
 
 
 def _named(values: Mapping[str, float]) -> dict[str, float | str]:

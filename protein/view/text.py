@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from protein.columns import cell
 from protein.engine.forecasts import MAX_Z, Quantity, z_score
 from protein.space.parameters import Categorical, Integer, Parameter
 from protein.types import Estimate, Measurement, ParamValue, TrialEnd, TrialRecord, TrialState
@@ -44,10 +45,10 @@ def cleaned(text: str, most: int | None = None) -> str:
 def searched(parameter: Parameter) -> str:
     """Returns what is searched of a parameter: `lr 0.0001 to 0.1 (log)`, `depth 1 to 8 (whole)`, `opt (adam sgd)`."""
     if isinstance(parameter, Categorical):
-        plain = [str(choice) for choice in parameter.choices]
+        plain = [str(cell(choice)) for choice in parameter.choices]
         told_apart = [
-            repr(c) if plain.count(str(c)) > 1 or not str(c).strip() else str(c)
-            for c in parameter.choices[:MAX_CHOICES]
+            repr(choice) if plain.count(text) > 1 or not text.strip() else text
+            for choice, text in zip(parameter.choices[:MAX_CHOICES], plain, strict=False)
         ]
         return f"{parameter.name} ({' '.join(told_apart)}{' ...' if len(plain) > MAX_CHOICES else ''})"
     kinds: list[str] = [] if parameter.scale == "linear" else [parameter.scale]
@@ -121,9 +122,9 @@ def trial_name(trial: TrialRecord) -> str:
 
 
 def param(value: ParamValue) -> str:
-    """Returns a parameter's value: floats to six digits, which is all that the space resolves."""
+    """Returns a parameter's value: floats to six digits, which is all that the space resolves; None as `null`."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return cleaned(str(value), MAX_CELL)
+        return cleaned(str(cell(value)), MAX_CELL)
     return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
 
 

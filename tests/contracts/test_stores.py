@@ -99,7 +99,7 @@ def test_a_started_trial_is_stored_with_all_that_is_known(store: Store) -> None:
     assert abs(record.started_at - before) < timedelta(minutes=1)
 
 
-@pytest.mark.parametrize("value", [*NOT_FINITE, None, [1], "a\0", "\ud800"])
+@pytest.mark.parametrize("value", [*NOT_FINITE, [1, math.nan], {"a": ["b\0"]}, {1}, "a\0", "\ud800"])
 def test_a_parameter_that_is_no_value_is_refused(store: Store, value: Any) -> None:
     sweep = new_sweep(store)
     with pytest.raises(StoreError, match="parameter 'x'"):

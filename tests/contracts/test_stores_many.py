@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sqlalchemy import event
 from store_samples import LEASE_SECONDS, complete, filled_sweep, new_sweep, points, start
 
-from protein.columns import FIELDS, MAX_TEXT, TrialColumns
+from protein.columns import FIELDS, MAX_TEXT, TrialColumns, value_of
 from protein.errors import StoreError
 from protein.ports import Store
 from protein.storage import open_store
@@ -184,7 +184,8 @@ def test_a_cursor_of_another_sweep_gives_trials_of_this_one(store: Store) -> Non
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
 finite = st.floats(allow_nan=False, allow_infinity=False)
-values = st.booleans() | st.integers() | finite | texts
+plain = st.booleans() | st.integers() | finite | texts
+values = st.none() | plain | st.recursive(plain | st.none(), lambda one: st.lists(one) | st.dictionaries(texts, one))
 metrics = st.dictionaries(texts, finite | st.integers(-(2**70), 2**70), max_size=3)
 
 
@@ -202,12 +203,13 @@ def test_columns_keep_values_of_any_kind(store: Store, trials: list[tuple[dict[s
     columns, records = store.columns(sweep.id), store.trials(sweep.id)
     for name, column in columns.params.items():
         for value, record in zip(column.tolist(), records, strict=True):
-            stored = record.params.get(name)
-            missing = value is None or (isinstance(value, float) and math.isnan(value))
+            if name not in record.params:  # not even a None
+                assert value is None or (isinstance(value, float) and math.isnan(value))
+                continue
+            stored = record.params[name]
             number = isinstance(stored, int | float) and not isinstance(stored, bool)
-            exact = value == stored or (column.dtype == np.float64 and value == float(stored or 0.0))
-            assert missing if stored is None else exact
-            assert number or stored is None or type(value) is type(stored)
+            assert value_of(value) == stored or (column.dtype == np.float64 and value == float(stored))
+            assert number or type(value_of(value)) is type(stored)
     assert {name for record in records for name in record.params} == set(columns.params)
     for name, figure in columns.metrics.items():
         stored_figures = [float(record.metrics.get(name, math.nan)) for record in records]

@@ -25,6 +25,7 @@ from protein.analysis import importance
 from protein.analysis.columns import Column, Indices, Kind
 from protein.analysis.model_maps import Axis, SweepModel
 from protein.api.recommended import score_range
+from protein.columns import cell, value_of
 from protein.direction import shown_estimate
 from protein.engine.gp import Array
 from protein.engine.history import readable
@@ -245,7 +246,7 @@ def axis(key: str, column: Column, rows: Indices, spaces: Sequence[Space]) -> di
         own = [space.parameter(name) for space in spaces if name in space.names]
         if own and all(isinstance(one, Categorical) and one == own[0] for one in own):
             assert isinstance(own[0], Categorical)
-            found = list(own[0].choices)
+            found = [cell(choice) for choice in own[0].choices]
         return {**about, "scale": "choices", "choices": found[:200]}
     values = column.floats()[rows]
     values = values[np.isfinite(values)]
@@ -281,7 +282,7 @@ class _Dots:
         columns: dict[str, list[Any]] = {name: column.listed(rows) for name, column in frame.group("params").items()}
         names = list(columns)
         params = [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        kept, x_unit = readable(model.space, list(range(len(rows))), [_without_none(one) for one in params])
+        kept, x_unit = readable(model.space, list(range(len(rows))), [_params(one) for one in params])
         return cls(
             numbers=[int(frame.numbers[rows[i]]) for i in kept],
             x_unit=x_unit,
@@ -293,8 +294,9 @@ class _Dots:
         return {"number": self.numbers, "score": self.scores, "params": self.values}
 
 
-def _without_none(params: Mapping[str, Any]) -> dict[str, ParamValue]:
-    return {name: value for name, value in params.items() if value is not None}
+def _params(cells: Mapping[str, Any]) -> dict[str, ParamValue]:
+    """Returns a trial's params of its cells; one that is not active is no param."""
+    return {name: value_of(one) for name, one in cells.items() if one is not None}
 
 
 def _anchor(query: Query, frame: Frame, model: SweepModel) -> tuple[Array, float | None, dict[str, Any]]:
@@ -312,8 +314,8 @@ def _anchor(query: Query, frame: Frame, model: SweepModel) -> tuple[Array, float
     rows = frame.rows([number])
     if not len(rows):
         raise NotFound(f"sweep '{frame.sweep.spec.name}' has no trial {number}")
-    params: dict[str, Any] = {name: column.value(int(rows[0])) for name, column in frame.group("params").items()}
-    return model.at(_without_none(params)), seconds, {"number": number, "params": params, "runs": 1}
+    params = _params({name: column.value(int(rows[0])) for name, column in frame.group("params").items()})
+    return model.at(params), seconds, {"number": number, "params": params, "runs": 1}
 
 
 def _estimates(found: Sequence[Estimate | None], possible: Range | None) -> dict[str, Any]:

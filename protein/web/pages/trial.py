@@ -10,6 +10,7 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute
 
 from protein.api.recommended import initial_params, score_range, shown_trials
+from protein.columns import cell
 from protein.config.layers import flatten
 from protein.direction import shown_score
 from protein.errors import SpaceError, UsageError
@@ -200,12 +201,12 @@ def params(sweep: SweepRecord, values: Params) -> list[dict[str, Any]]:
         parameter = space.get(name)
         one: dict[str, Any] = {
             "name": name,
-            "value": value,
-            "initial": initial.get(name),
+            "value": cell(value),
+            "initial": cell(initial[name]) if name in initial else None,
             "changed": name in initial and initial[name] != value,
         }
         if isinstance(parameter, Categorical):
-            one["choices"] = list(parameter.choices)
+            one["choices"] = list(map(cell, parameter.choices))
         elif parameter is not None:
             one |= {"low": parameter.low, "high": parameter.high, "scale": parameter.scale}
             if isinstance(value, int | float) and parameter.low <= value <= parameter.high:
@@ -291,14 +292,13 @@ def then(frame: Frame, record: TrialRecord) -> dict[str, Any]:
 def same_config(frame: Frame, record: TrialRecord) -> list[dict[str, Any]]:
     """Returns the other trials of the same config, oldest first: runs that differ in their seed only."""
     same = frame.numbers != record.number
-    for name, value in record.params.items():
-        column = frame.columns.get(f"params.{name}")
-        if column is None:
-            return []
-        if column.kind.coded:
-            same &= ~column.missing & (column.values == column.code(value))
+    for name, column in frame.group("params").items():
+        if name not in record.params:
+            same &= column.missing
+        elif column.kind.coded:
+            same &= ~column.missing & (column.values == column.code(cell(record.params[name])))
         else:
-            same &= ~column.missing & (column.values == value)
+            same &= ~column.missing & (column.values == record.params[name])
     rows = np.flatnonzero(same)[:MAX_TRIALS]
     keys = ("number", "state", "score", "run_seconds")
     return [{key: frame.columns[key].value(int(row)) for key in keys} for row in rows]
