@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from types import UnionType
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args, get_origin, get_type_hints
 
-from protein.types import Estimate, TrialEnd, TrialRecord, TrialState
+from protein.types import Estimate, Params, TrialEnd, TrialRecord, TrialState
 
 if TYPE_CHECKING:  # `protein --help` loads this file, and does not need numpy
     import numpy as np
@@ -87,6 +87,11 @@ class JsonText(str):
 def cell(value: Any) -> Any:
     """Returns what stands for a parameter's value in a column: a number, a text and a truth value for themselves."""
     return value if isinstance(value, bool | int | float | str) else JsonText(json.dumps(value, sort_keys=True))
+
+
+def cells(params: Params) -> dict[str, Any]:
+    """Returns what stands for each of some params."""
+    return {name: cell(value) for name, value in params.items()}
 
 
 def value_of(cell: Any) -> Any:

@@ -12,6 +12,7 @@ from protein.api.recommended import base_layers
 from protein.cli.arguments import LawsArguments
 from protein.cli.output import print_json, working, writing
 from protein.cli.parse import Command
+from protein.columns import cell
 from protein.config.layers import flag, flatten
 from protein.config.write import to_toml
 from protein.errors import UsageError
@@ -72,7 +73,7 @@ def _training_command(sweep: SweepRecord, plan: "Plan", arguments: LawsArguments
     """Returns the command that trains a plan's config."""
     if arguments.write is not None:
         return commands.command("train", "--config", str(arguments.write))
-    words = [word for name, value in plan.params.items() for word in (flag(name), str(value))]
+    words = [word for name, value in plan.params.items() for word in (flag(name), str(cell(value)))]
     store = stores.store_words(arguments.store)
     return commands.command("train", "--env", sweep.spec.env, "--from", sweep.spec.name, *words, *store)
 

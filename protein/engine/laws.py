@@ -186,7 +186,7 @@ class Laws:
         moved = self._moved(v, [v if law.moves else nearer for law in self.laws])
         params, further = self.space.snap(moved), self.space.snap(self._moved(v, v))
         name = self.space.names[index]
-        held = tuple(one for one in self.space.names if one != name and params[one] != further[one])
+        held = tuple(one for one in self.space.names if one != name and params.get(one) != further.get(one))
         in_range = params[name]
         for _ in range(_MAX_ROUNDS):
             with single_thread():
@@ -198,7 +198,7 @@ class Laws:
             before, params = params, params if len(allowed) else self._allowed(params, name)
             if params == before:  # else the steps that it makes in the time may be others now
                 break
-        constrained = tuple(one for one in self.space.names if one != name and params[one] != moved[one])
+        constrained = tuple(one for one in self.space.names if one != name and params.get(one) != moved.get(one))
         return Plan(
             seconds=seconds,
             params=params,
@@ -234,7 +234,7 @@ class Laws:
         except SpaceError as error:
             raise refused from error
         found = {**space.snap(params), name: steps}
-        return {one: found[one] for one in self.space.names}
+        return {one: found[one] for one in self.space.names if one in found}
 
     def _law(self, i: int, values: Mapping[str, BestValue]) -> Law:
         """Returns the law of one parameter, given the best values at the largest trial's cost."""

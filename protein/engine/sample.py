@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from protein.columns import cell
+from protein.columns import cells
 from protein.engine.pareto import MIN_COST_SECONDS, front_indices
 from protein.types import Observation, SuggestionKind, TrialEnd, TrialRecord, TrialState
 
@@ -114,7 +114,7 @@ def sampled(trials: Sequence[Known], *, most: int = MAX_WHOLE) -> tuple[Sequence
 
 def _config(trial: Known) -> frozenset[tuple[str, Any]]:
     """Returns what two trials of one config have in common, whatever the order of its names is."""
-    return frozenset((name, cell(value)) for name, value in trial.params.items())
+    return frozenset(cells(trial.params).items())
 
 
 def with_curves(trials: Sequence[TrialRecord]) -> list[int]:

@@ -12,15 +12,19 @@
 
 The text is split into words as a shell does it, and no shell runs. A word of placeholders alone that comes out empty is
 left out, unless it is the value of the flag before it.
+
+A parameter that is not active in a trial has no value. A word with its value is then left out, and so is the flag
+before it whose value that word is. Of a switch, neither side is there.
 """
 
 import dataclasses
 import decimal
+import itertools
 import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from protein.errors import UsageError
@@ -97,7 +101,9 @@ class Template:
         called: Called | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> list[str]:
-        """Returns the words of a trial. The parameters are those of `{*args}`, with what the program calls them.
+        """Returns the words of a trial, whose values may lack what is not active.
+
+        The parameters are those of `{*args}`, with what the program calls them.
 
         Without an environment, it is that of this process.
 
@@ -116,17 +122,23 @@ class Template:
                 case _All(form):
                     return shlex.join(FORMS[form](parameters or {}, of_program))
                 case _Switch():
-                    return " ".join(fill(part.off if is_off(values[part.name]) else part.on))
+                    return " ".join(fill(side(part)))
                 case _:
                     return part
+
+        def side(switch: _Switch) -> tuple[_Word, ...]:
+            return switch.off if is_off(values[switch.name]) else switch.on
 
         def fill(words: Sequence[_Word]) -> list[str]:
             found: list[str] = []
             before: _Word = ()
             for word in words:
                 match word:
+                    case _ if any(isinstance(part, _Value | _Switch) and part.name not in values for part in word):
+                        if _is_flag(before) and not _brings_flags(word):
+                            found.pop()
                     case (_Switch() as switch,):
-                        found += fill(switch.off if is_off(values[switch.name]) else switch.on)
+                        found += fill(side(switch))
                     case (_All(form),):
                         found += FORMS[form](parameters or {}, of_program)
                     case _:
@@ -275,6 +287,14 @@ def _is_flag(word: _Word) -> bool:
     return all(isinstance(part, str) for part in word) and text.startswith("-") and "=" not in text
 
 
+def _brings_flags(word: _Word) -> bool:
+    """Whether a word is a switch of flags, and no value."""
+    match word:
+        case (_Switch(on=on, off=off),):
+            return any(_is_flag(side[0]) for side in (on, off) if side)
+    return False
+
+
 def check_names(template: Template, parameters: Sequence[str], what: str, *, also: Sequence[str] = ()) -> None:
     """Raises `UsageError` where a placeholder names neither a parameter nor one of `also`, or no set variable."""
     known = [*parameters, *also]
@@ -295,16 +315,26 @@ def missing(template: Template, parameters: Sequence[str]) -> list[str]:
     return [] if template.passes_all else [name for name in parameters if name not in template.names]
 
 
+def unflagged(template: Template, names: Collection[str]) -> list[str]:
+    """Returns those of some parameters whose value is a word by itself, so that the next words move up without it."""
+    found: list[str] = []
+    for before, word in itertools.pairwise([(), *template.words]):
+        text = "".join(part for part in word if isinstance(part, str))
+        if not _is_flag(before) and not text.startswith("-") and "=" not in text:
+            found += [part.name for part in word if isinstance(part, _Value) and part.name in names]
+    return found
+
+
 def is_off(value: ParamValue) -> bool:
     """Whether a switch leaves out its words: for False, 0, an empty text, and the words false, no, off and none."""
     return value.lower() in _OFF if isinstance(value, str) else not value
 
 
 def text_of(value: ParamValue) -> str:
-    """Returns a value as a program reads it on its command line: True, 3, 0.001, adam."""
+    """Returns a value as a program reads it on its command line: True, 3, 0.001, adam, None; lists as JSON."""
     if isinstance(value, str):
         return str(value)  # that of NumPy is a class of its own
-    text = repr(value)
+    text = json.dumps(value) if isinstance(value, list | dict) else repr(value)
     if isinstance(value, float) and text.startswith("-") and "e" in text:  # argparse takes -1e-05 for a flag
         return format(decimal.Decimal(text), "f")
     return text

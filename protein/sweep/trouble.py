@@ -25,6 +25,7 @@ from pathlib import Path
 
 import psutil
 
+from protein.columns import cell
 from protein.direction import shown_score
 from protein.engine import pareto
 from protein.errors import ProteinError, UsageError
@@ -174,14 +175,17 @@ class Watch:
 def shared_params(failed: Sequence[TrialRecord], good: Sequence[TrialRecord]) -> list[str]:
     """Returns in words which values of parameters all failed trials share and no successful one has.
 
-    Nothing is said where no trial has succeeded: then every parameter would tell them apart.
+    Nothing is said where no trial has succeeded: then every parameter would tell them apart. Nor is it of a parameter
+    that is active in no successful trial: what it depends on tells them apart.
     """
     found = []
     for name in failed[0].params if good else ():
-        bad = [trial.params.get(name) for trial in failed]
-        fine = [trial.params.get(name) for trial in good]
+        bad = [cell(trial.params[name]) for trial in failed if name in trial.params]
+        fine = [cell(trial.params[name]) for trial in good if name in trial.params]
+        if len(bad) < len(failed) or not fine:
+            continue
         if all(map(_is_number, [*bad, *fine])):
-            line = _beyond(name, [float(value) for value in bad], [float(value) for value in fine])  # type: ignore[arg-type]
+            line = _beyond(name, [float(value) for value in bad], [float(value) for value in fine])
             if line is not None:
                 found.append(line)
         elif not set(bad) & set(fine):

@@ -13,7 +13,7 @@ import hashlib
 import math
 from collections.abc import Mapping
 
-from protein.columns import FIELDS, OTHERS, cell
+from protein.columns import FIELDS, OTHERS, cells
 from protein.types import Measurement, SweepRecord, TrialRecord
 
 SCORE = "score"
@@ -73,7 +73,7 @@ def point(trial: TrialRecord, position: int) -> Point:
 
 def parameters(trial: TrialRecord) -> dict[str, bool | int | float | str]:
     """Returns the params that are active; None, a list and a table as their JSON, since few trackers hold them."""
-    return {name: cell(value) for name, value in trial.params.items()}
+    return cells(trial.params)
 
 
 def results(trial: TrialRecord) -> dict[str, float]:

@@ -19,6 +19,7 @@ import numpy as np
 from protein.api import stores
 from protein.api.answers import Answers
 from protein.api.recommended import Choice, Recommendation, base_layers, config_changes, duration_above, initial_params
+from protein.columns import cells
 from protein.config.resolve import file_name
 from protein.engine.forecasts import ForecastQuality, Quantity, forecast_quality
 from protein.errors import ProteinError, SpaceError, UsageError
@@ -123,14 +124,14 @@ def one_sweep(names: list[str]) -> str:
 
 
 def _expected(known: Answers, sweep: SweepRecord, store: list[str]) -> dict[str, Any]:
-    found = known.recommendation()
+    found, initial = known.recommendation(), initial_params(sweep.spec)
     return {
         "basis": found.best.contender.basis,
         "front": [_choice(sweep, choice, store) for choice in found.front],
         "best": found.best.trial.number,
         "knee": None if found.knee is None else found.knee.trial.number,
         "initial": None if found.initial is None else _choice(sweep, found.initial, store),
-        "initial_params": initial_params(sweep.spec),
+        "initial_params": None if initial is None else cells(initial),
         "notes": found.notes(),
         "changes": _changes(sweep, found),
         "trains": found.trains,
@@ -148,7 +149,7 @@ def _choice(sweep: SweepRecord, choice: Choice, store: list[str]) -> dict[str, A
         "score": data.estimate(contender.score),
         "cost_seconds": contender.expected_cost_seconds,
         "measured": list(contender.measured),
-        "params": dict(contender.params),
+        "params": cells(contender.params),
         "under": under,
         "train": commands.command("train", "--env", sweep.spec.env, "--from", name, "--under", under, *store)
         if trains

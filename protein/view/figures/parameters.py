@@ -11,12 +11,13 @@ method's total, so they add up to 100 % in each panel. A method that has no answ
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from protein.analysis.importance import Importance
+from protein.columns import cell
 from protein.direction import shown_score
 from protein.errors import UsageError
 from protein.spelling import nearest
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 MAX_PARAMS = 10  # unless they were asked for
 MAX_LINES = 2000
-_FAILED_AT = -0.09  # on the axis of the score
+_BELOW = -0.09  # on an axis: of the score for failed trials, of a parameter for those in which it is not active
 _INCHES_A_AXIS, _LEAST_INCHES, _HEIGHT = 1.25, 6.0, 5.2
 _SPREAD = 0.03  # trials with the same choice are drawn this far apart at most
 _PANEL_INCHES, _INCHES_A_BAR = 3.9, 0.27
@@ -75,9 +76,9 @@ def parallel(sweeps: Sequence[Subject], *, params: Sequence[str] | None = None) 
     def places(position: int, trial: TrialRecord) -> list[float]:
         return [
             *([axes_of[0].place(position)] if len(sweeps) > 1 else []),
-            *(_param_place(scale, trial) for scale in scales),
+            *(_param_place(scale, trial, _BELOW) for scale in scales),
             axes_of[-2].place(style.cost(trial)),
-            _FAILED_AT if trial.score is None else axes_of[-1].place(trial.score),
+            _BELOW if trial.score is None else axes_of[-1].place(trial.score),
         ]
 
     with style.look():
@@ -89,11 +90,13 @@ def parallel(sweeps: Sequence[Subject], *, params: Sequence[str] | None = None) 
         drawn = thin(list(zip(scored, ranks.tolist(), strict=True)), MAX_LINES)
         lines = [places(*pair) for pair, _ in drawn]
         bad = [places(*pair) for pair in thin(failed, MAX_LINES // 4)]
+        below = {i: "no value" for i in range(len(axes_of) - 1) if any(line[i] == _BELOW for line in (*lines, *bad))}
+        below |= {len(axes_of) - 1: "failed"} if bad else {}
         _jitter([*lines, *bad], axes_of)
         _lines(axes, bad, [FAILED_COLOR] * len(bad), [0.35] * len(bad), 0.8)
         shares = [share for _, share in drawn]
         _lines(axes, lines, style.ordered_colors(shares), [0.15 + 0.75 * share**3 for share in shares], 1.1)
-        _axes(axes, axes_of, has_failed=bool(bad), pruned=any(t.state is TrialState.PRUNED for _, t in scored))
+        _axes(axes, axes_of, below, pruned=any(t.state is TrialState.PRUNED for _, t in scored))
         axes.set_title(style.title(sweeps), pad=38)
     return figure
 
@@ -126,14 +129,14 @@ def _lines(axes: Any, lines: Sequence[Sequence[float]], colors: Sequence[Any], a
 
     if not lines:
         return
-    points = [list(enumerate(line)) for line in lines]
-    paths = [[(x, y) for x, y in line if not math.isnan(y)] for line in points]
+    paths = [list(enumerate(line)) for line in lines]
     axes.add_collection(LineCollection(paths, colors=list(colors), alpha=alphas, linewidths=width, zorder=2))
 
 
-def _axes(axes: Any, scales: Sequence[Scale], *, has_failed: bool, pruned: bool) -> None:
+def _axes(axes: Any, scales: Sequence[Scale], below: Mapping[int, str], *, pruned: bool) -> None:
+    """Draws the axes; `below` has what trials have in common that are below one, by its position."""
     axes.set_xlim(-0.25, len(scales) - 0.6)
-    axes.set_ylim(_FAILED_AT - 0.05 if has_failed else -0.05, 1.05)
+    axes.set_ylim(_BELOW - 0.05 if below else -0.05, 1.05)
     axes.grid(False)
     axes.spines[["left", "bottom"]].set_visible(False)
     axes.set_yticks([])
@@ -149,16 +152,16 @@ def _axes(axes: Any, scales: Sequence[Scale], *, has_failed: bool, pruned: bool)
         section, _, short = scale.name.rpartition(".")
         head = f"{section}.\n{short}" if section else scale.name
         axes.text(position, 1.07, style.plain(head), ha="center", va="bottom", fontsize=8.5, color=INK)
-    if has_failed:
-        last = len(scales) - 1
-        axes.plot([last], [_FAILED_AT], "x", color=FAILED_COLOR, markersize=6, zorder=5)
-        axes.text(last + 0.06, _FAILED_AT, "failed", bbox=box, **{**label, "color": FAILED_COLOR})
+    for position, words in below.items():
+        color = FAILED_COLOR if position == len(scales) - 1 else MUTED
+        axes.plot([position], [_BELOW], "x", color=color, markersize=6, zorder=5)
+        axes.text(position + 0.06, _BELOW, words, bbox=box, **{**label, "color": color})
     note = "dark: the best scores, by rank" + ("; trials that were cut short are among them" if pruned else "")
     axes.text(0.0, -0.02, note, transform=axes.transAxes, va="top", fontsize=8, color=MUTED)
 
 
-def _param_place(scale: Scale, trial: TrialRecord) -> float:
-    return scale.place(trial.params[scale.name]) if scale.name in trial.params else math.nan
+def _param_place(scale: Scale, trial: TrialRecord, absent: float = math.nan) -> float:
+    return scale.place(trial.params[scale.name]) if scale.name in trial.params else absent
 
 
 def _jitter(lines: Sequence[list[float]], scales: Sequence[Scale]) -> None:
@@ -196,7 +199,8 @@ def _of_score(scores: Sequence[float], direction: Direction) -> Scale:
 
 def _telling(sweeps: Sequence[Subject], scored: Sequence[TrialRecord], known: Sequence[str]) -> list[str]:
     """Returns the parameters in which trials differ, at most `MAX_PARAMS`, in the order of the config."""
-    varied = [name for name in known if len({repr(t.params.get(name)) for t in scored}) > 1]
+    values = {name: {repr(cell(t.params[name])) if name in t.params else "" for t in scored} for name in known}
+    varied = [name for name in known if len(values[name]) > 1]
     if len(varied) <= MAX_PARAMS:
         return varied or list(known[:MAX_PARAMS])
     scores = np.array([float(t.score or 0.0) for t in scored])

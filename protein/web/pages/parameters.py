@@ -25,7 +25,7 @@ from protein.analysis import importance
 from protein.analysis.columns import Column, Indices, Kind
 from protein.analysis.model_maps import Axis, SweepModel
 from protein.api.recommended import score_range
-from protein.columns import cell, value_of
+from protein.columns import cell, cells, value_of
 from protein.direction import shown_estimate
 from protein.engine.gp import Array
 from protein.engine.history import readable
@@ -134,13 +134,14 @@ def _slices(viewer: Viewer, query: Query) -> dict[str, Any]:
     dots = _Dots.of(frame, found)
     flip, possible = frame.sweep.spec.direction, score_range(frame.sweep.spec.env)
     listed = []
-    for name in found.space.names:
+    here = found.space.from_unit(anchor)
+    for name in here:  # one that is not active there has no slice
         one = found.slice(name, anchor, seconds=seconds, num_points=points)
         listed.append(
             {
                 "name": name,
                 "axis": _axis(one.axis),
-                "here": found.space.from_unit(anchor)[name],
+                "here": cell(here[name]),
                 "estimates": _estimates([shown_estimate(score, flip) for score in one.scores], possible),
                 "cost_seconds": rounded(one.cost_seconds),
                 "valid": one.valid,
@@ -155,6 +156,7 @@ def _slices(viewer: Viewer, query: Query) -> dict[str, Any]:
         "cost_parameter": found.space.cost_parameter,
         "basis": found.basis,
         "num_scores": found.num_scores,
+        "inactive": [name for name in found.space.names if name not in here],
         "slices": listed,
         "trials": dots.answer(),
         "range_ends": [
@@ -182,6 +184,11 @@ def _map(viewer: Viewer, query: Query) -> dict[str, Any]:
         return {"problem": str(error)}
     anchor, seconds, about = _anchor(query, frame, found)
     name_x, name_y = query.text("x"), query.text("y")
+    here = found.space.from_unit(anchor)
+    if gone := [name for name in (name_x, name_y) if name in found.space.names and name not in here]:
+        return {
+            "problem": f"{gone[0]} is not active in this config, so there is no map of it; go through another trial"
+        }
     one = found.map(name_x, name_y, anchor, seconds=seconds, num_points=query.integer("points", 31, least=2, most=61))
     dots = _Dots.of(frame, found)
     flips = frame.sweep.spec.direction.value == "minimize"
@@ -192,8 +199,8 @@ def _map(viewer: Viewer, query: Query) -> dict[str, Any]:
         "fitting": fitting,
         "anchor": about,
         "seconds": seconds,
-        "x": {**_axis(one.x), "here": found.space.from_unit(anchor)[name_x]},
-        "y": {**_axis(one.y), "here": found.space.from_unit(anchor)[name_y]},
+        "x": {**_axis(one.x), "here": cell(here[name_x])},
+        "y": {**_axis(one.y), "here": cell(here[name_y])},
         "value": rounded(np.clip(sign * one.value, *possible)),
         "low": rounded(np.clip(sign * low, *possible)),
         "high": rounded(np.clip(sign * high, *possible)),
@@ -237,9 +244,10 @@ def axis(key: str, column: Column, rows: Indices, spaces: Sequence[Space]) -> di
     """Returns how a field is drawn along an axis.
 
     `scale` is "linear", "log" or "choices"; `choices` lists the values of the last. `low` and `high` are the ends of
-    the range that was searched, for a parameter, or those of the values.
+    the range that was searched, for a parameter, or those of the values. `absent`: some of the trials have no value.
     """
     about: dict[str, Any] = {"key": key, "kind": str(column.kind)}
+    absent = bool(column.missing[rows].any())
     name = key.removeprefix("params.") if key.startswith("params.") else ""
     if column.kind.coded or column.kind is Kind.BOOLEAN:
         found = sorted({str(v): v for v in column.listed(rows) if v is not None}.values(), key=_order)
@@ -247,7 +255,7 @@ def axis(key: str, column: Column, rows: Indices, spaces: Sequence[Space]) -> di
         if own and all(isinstance(one, Categorical) and one == own[0] for one in own):
             assert isinstance(own[0], Categorical)
             found = [cell(choice) for choice in own[0].choices]
-        return {**about, "scale": "choices", "choices": found[:200]}
+        return {**about, "scale": "choices", "choices": found[:200], "absent": absent}
     values = column.floats()[rows]
     values = values[np.isfinite(values)]
     low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
@@ -265,7 +273,7 @@ def axis(key: str, column: Column, rows: Indices, spaces: Sequence[Space]) -> di
         scale = "log"
     if scale == "log" and low <= 0:
         scale = "linear"
-    return {**about, "scale": scale, "low": low, "high": high}
+    return {**about, "scale": scale, "low": low, "high": high, "absent": absent}
 
 
 class _Dots:
@@ -310,12 +318,12 @@ def _anchor(query: Query, frame: Frame, model: SweepModel) -> tuple[Array, float
         best = model.space.from_unit(anchor)
         key = model.space.key
         runs = next((c.runs for c in model.contenders if key(c.params) == key(best)), 0)
-        return anchor, seconds, {"number": None, "params": best, "runs": runs}
+        return anchor, seconds, {"number": None, "params": cells(best), "runs": runs}
     rows = frame.rows([number])
     if not len(rows):
         raise NotFound(f"sweep '{frame.sweep.spec.name}' has no trial {number}")
     params = _params({name: column.value(int(rows[0])) for name, column in frame.group("params").items()})
-    return model.at(params), seconds, {"number": number, "params": params, "runs": 1}
+    return model.at(params), seconds, {"number": number, "params": cells(params), "runs": 1}
 
 
 def _estimates(found: Sequence[Estimate | None], possible: Range | None) -> dict[str, Any]:
@@ -324,7 +332,7 @@ def _estimates(found: Sequence[Estimate | None], possible: Range | None) -> dict
 
 
 def _axis(axis_of: Axis) -> dict[str, Any]:
-    return {"name": axis_of.name, "scale": axis_of.scale, "values": axis_of.values}
+    return {"name": axis_of.name, "scale": axis_of.scale, "values": list(map(cell, axis_of.values))}
 
 
 def _names(table: Table, rows: Indices) -> dict[str, Any]:

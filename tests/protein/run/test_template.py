@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from protein.errors import UsageError
 from protein.run.command import CommandSettings, command_line, working_directory
-from protein.run.template import check_names, is_off, missing, parse, refuse_shell
+from protein.run.template import check_names, is_off, missing, parse, refuse_shell, unflagged
 from protein.types import ParamValue
 
 
@@ -60,6 +60,28 @@ def test_what_counts_as_off() -> None:
 )
 def test_an_empty_value_is_no_word_unless_a_flag_waits_for_it(text: str, expected: list[str]) -> None:
     assert filled(text, x="") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("p --x {x} --y {y}", ["p", "--y", "2"]),
+        ("p --x={x} x={x} {x} 'a {x} b' q", ["p", "q"]),
+        ("p -v --pair {y}:{x} q", ["p", "-v", "q"]),
+        ("p {x?--x|--no-x} q", ["p", "q"]),
+        ("p {x?{x}} {y?--y {x}|--z}", ["p"]),
+        ("p {y?{x}|q} {y?--y {y} --x {x}}", ["p", "--y", "2"]),
+        ("p --mode=a{x?b|c} --amp {x?yes|no} -v {x?--x} -v {x?|--no-x}", ["p", "-v", "-v"]),
+        ("p {*args_no_equals}", ["p", "--y", "2"]),
+    ],
+)
+def test_a_parameter_that_is_not_active_takes_its_words_with_it(text: str, expected: list[str]) -> None:
+    assert filled(text, y=2) == expected
+
+
+def test_a_value_by_its_place_is_told_from_one_behind_a_name() -> None:
+    given = parse("p {y} --x {x} --x={x} x={x} {x?{x}} {x} {y}{x} --pair {y} {z}", "--command")
+    assert unflagged(given, ("x", "z")) == ["x", "x", "z"]
 
 
 def test_names_and_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

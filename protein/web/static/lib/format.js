@@ -84,9 +84,12 @@ export function counted(amount, thing) {
   return `${whole(amount)} ${thing}${amount === 1 ? "" : "s"}`;
 }
 
-/** A parameter's value: numbers to six digits, which is all that the space resolves, or to fewer. */
+/**
+ * A parameter's value: numbers to six digits, which is all that the space resolves, or to fewer. One that is not active
+ * has none, and no text. (That a value is None is the text "null" here, see protein/columns.py.)
+ */
 export function param(value, digits = 6) {
-  if (value === null || value === undefined) return MISSING;
+  if (value === null || value === undefined) return "";
   if (typeof value === "boolean") return value ? "true" : "false";
   const x = typeof value === "string" ? null : number(value);
   if (x === null) return String(value);
@@ -149,7 +152,7 @@ const TITLES = {
 
 /** The text of a cell: by what the column holds. */
 export function cell(column, value) {
-  if (value === null || value === undefined) return MISSING;
+  if (value === null || value === undefined) return column.group === "params" ? "" : MISSING;
   if (column.kind === "time") return time(value);
   if (column.kind === "boolean") return value ? "yes" : "no";
   if (column.kind === "tags") return value.join(", ");

@@ -35,7 +35,7 @@ export async function mapCard(context, tools, room) {
 
   function load() {
     const [nameX, nameY] = chosen();
-    return patient(api, "/map", { sweep: state.sweeps, x: nameX, y: nameY, seconds: state.get("seconds"), at: state.get("at") }, signal);
+    return patient(api, "/map", { sweep: state.sweeps, x: nameX, y: nameY, seconds: state.get("seconds"), at: state.get("at") }, signal).then(answered);
   }
 
   function ranges() {

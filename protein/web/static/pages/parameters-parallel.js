@@ -6,6 +6,8 @@ import { chart } from "../lib/echart.js";
 import { clock, count, numbers, param, score, tick } from "../lib/format.js";
 import { coloring, rampCss, shortNames } from "../lib/coloring.js";
 
+const ABSENT = "no value"; // of a parameter that is not active in a trial
+const ROOM = 0.14; // of an axis, below its range, for these
 const TITLES = { cost_seconds: "cost", score: "score" };
 
 export async function parallelCard(context, tools, room) {
@@ -55,16 +57,15 @@ export async function parallelCard(context, tools, room) {
     order = ranked.map((_, i) => i).sort((a, b) => (chosen ? is(a) - is(b) : 0) || ranked[a] - ranked[b]);
     const dense = Math.min(1, 60 / Math.sqrt(found.trials.number.length + 1) / 6);
     const data = order.map((i) => ({
-      value: found.axes.map((one) => (one.scale === "choices" ? String(param(one.values[i])) : one.values[i])),
+      value: found.axes.map((one) => valueAt(one, one.values[i])),
       lineStyle: chosen && !is(i) ? { color: theme.line, opacity: 0.6, width: 1 } : { color: colors.of(ranked[i]), opacity: chosen ? 0.95 : 0.25 + 0.65 * Math.max(dense, ranked[i] ** 4), width: chosen ? 1.8 : 1.2 },
     }));
-    const end = (one, which) => (one.scale === "choices" ? undefined : one[which]);
     return {
       parallel: phone ? { layout: "vertical", left: 26, right: 30, top: 34, bottom: 30 } : { left: 44, right: 56, top: 62, bottom: 22 },
       parallelAxis: found.axes.map((one, dim) => ({
         dim, z: 5, name: TITLES[one.key] || short[one.key.replace(/^params\./, "")], nameLocation: phone ? "start" : "end", nameGap: phone ? 6 : 14,
         type: one.scale === "choices" ? "category" : one.scale === "log" ? "log" : "value",
-        ...(one.scale === "choices" ? { data: one.choices.map((value) => String(param(value))) } : { min: end(one, "low"), max: end(one, "high"), scale: true }),
+        ...(one.scale === "choices" ? { data: [...(one.absent ? [ABSENT] : []), ...one.choices.map((value) => String(param(value)))] } : { min: lowest(one), max: one.high, scale: true }),
         nameTextStyle: phone ? { color: theme.text, fontSize: 12, textBorderColor: theme.surface, textBorderWidth: 3, align: "left", verticalAlign: "bottom", padding: [0, 0, 10, 0] }
           : { color: theme.text, fontSize: 12, align: "left", padding: [0, 0, 0, 0] },
         nameRotate: phone ? 0 : 18, nameTruncate: { maxWidth: 150 },
@@ -126,7 +127,20 @@ export function rank(scores, minimize) {
   return found;
 }
 
+/** Where an axis begins: below its range where some trials have no value, so that their lines have a place there. */
+function lowest(one) {
+  if (!one.absent) return one.low;
+  return one.scale === "log" ? one.low * (one.low / one.high) ** ROOM : one.low - ROOM * (one.high - one.low || 1);
+}
+
+/** Where a trial's line meets an axis. */
+function valueAt(one, value) {
+  if (one.scale === "choices") return value === null ? ABSENT : String(param(value));
+  return value === null ? lowest(one) : value;
+}
+
 function axisText(one, value) {
   if (one.scale === "choices") return String(value).slice(0, 16);
+  if (one.absent && value < one.low * (1 - 1e-9 * Math.sign(one.low))) return Math.abs(value / lowest(one) - 1) < 1e-6 ? ABSENT : "";
   return one.key.endsWith("_seconds") ? clock(value) : tick(Number(Number(value).toPrecision(3)));
 }

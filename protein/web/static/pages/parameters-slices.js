@@ -44,7 +44,7 @@ export async function slicesCard(context, tools, room) {
     const through = found.anchor.number === null ? "the best expected config" : `trial ${found.anchor.number}`;
     fill(note, `Each slice goes through ${through}${costText()}, and moves one parameter. `,
       "Line: expected true score. Band: its 80 % interval. Dots: trials, the fainter the further they are from the slice. ",
-      `The model has learnt from ${found.num_scores} scores.`, found.basis === "score model" ? null : h("span", { class: "warn-text", text: ` ${found.basis}.` }));
+      `The model has learnt from ${found.num_scores} scores.`, found.inactive.length ? ` Not active in this config: ${found.inactive.join(", ")}.` : null, found.basis === "score model" ? null : h("span", { class: "warn-text", text: ` ${found.basis}.` }));
     body.dataset.slices = String(found.slices.length);
   }
 
