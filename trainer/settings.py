@@ -44,7 +44,9 @@ TRAIN_LIMITS: Mapping[str, tuple[float, float]] = {
     "max_grad_norm": POSITIVE,
     "checkpoint_seconds": POSITIVE,
 }  # of the numbers in `TrainSettings`
-RANGE_KEYS = frozenset({"value", "min", "max", "scale", "choices"})  # the keys of a value that carries a sweep's range
+# The keys of a value that carries a sweep's range; one of `_MARKS`, or both ends, are needed to tell it from a table.
+RANGE_KEYS = frozenset({"value", "min", "max", "low", "high", "scale", "step", "choices"})
+_MARKS = frozenset({"value", "min", "max", "scale", "choices"})
 # Settings of earlier versions, and the value with which they changed nothing; None: whatever their value is.
 RETIRED: dict[str, object] = {
     "train.prio_alpha": 0.0,
@@ -193,7 +195,9 @@ def strip_ranges(nested: Mapping[str, Any], *, of_args: bool = True) -> dict[str
 
 def has_range(value: Any) -> bool:
     """Whether a value of a file is a table that carries a sweep's range."""
-    return isinstance(value, Mapping) and bool(value) and RANGE_KEYS.issuperset(value)
+    if not isinstance(value, Mapping) or not RANGE_KEYS.issuperset(value):
+        return False
+    return not _MARKS.isdisjoint(value) or {"low", "high"} <= value.keys()
 
 
 def is_retired(name: str, value: object) -> bool:

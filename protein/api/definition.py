@@ -89,6 +89,7 @@ def create_or_resume(
             f"sweep '{wanted.name}' ran {found.spec.env} with {_kind(found.spec)}, and can only be resumed so; choose"
             " another name"
         )
+    wanted = _with_stored_choices(found.spec, wanted)
     harmless = _same_but_for_the_command(found.spec, wanted)
     if harmless and accept_changes:
         config = {**found.spec.config, SECTION: wanted.config[SECTION]}
@@ -126,6 +127,25 @@ def _same_but_for_the_command(stored: SweepSpec, wanted: SweepSpec) -> bool:
         return False
     same = dataclasses.replace(wanted, config={**wanted.config, SECTION: stored.config[SECTION]})
     return not differences(stored, same)
+
+
+def _with_stored_choices(stored: SweepSpec, wanted: SweepSpec) -> SweepSpec:
+    """Returns a sweep over a command with the stored choices where the file's list of them is read as a range today.
+
+    `values: [32, 64, 96]` were choices in earlier versions. The very same values are searched, so the sweep goes on.
+    """
+    if SECTION not in wanted.config:
+        return wanted
+    old = {one["name"]: one for one in stored.space.get("parameters", ())}
+    parameters = list(wanted.space["parameters"])
+    for i, parameter in enumerate(Space.from_dict(wanted.space).parameters):
+        choices = old.get(parameter.name, {}).get("choices")
+        values = None if choices is None or isinstance(parameter, Categorical) else parameter.values()
+        if values is None or len(values) != len(choices):
+            continue
+        if sorted(map(repr, choices)) == sorted(repr(parameter.raw(value)) for value in values):
+            parameters[i] = {**old[parameter.name], "default": parameters[i]["default"]}
+    return dataclasses.replace(wanted, space={**wanted.space, "parameters": parameters})
 
 
 def _names(spec: SweepSpec) -> tuple[str, ...]:
@@ -169,19 +189,21 @@ class _Swept:
     kinds: tuple[type, ...] = ()  # of the choices: 1 and True are equal, but different choices
     bounds: tuple[float, float] = (0.0, 0.0)
     scale: str = ""
+    step: float | None = None
 
     def __str__(self) -> str:
         value = "" if self.value is None else f"{self.value}, "
         if self.choices:
             return f"{value}swept over {' '.join(map(str, self.choices))}"
-        return f"{value}swept from {self.bounds[0]} to {self.bounds[1]} ({self.scale})"
+        steps = "" if self.step is None else f", in steps of {self.step}"
+        return f"{value}swept from {self.bounds[0]} to {self.bounds[1]} ({self.scale}{steps})"
 
 
 def _swept(parameter: Parameter, value: Any) -> _Swept:
     value = parameter.default if value is None else value
     if isinstance(parameter, Categorical):
         return _Swept(value, choices=tuple(parameter.choices), kinds=tuple(map(type, parameter.choices)))
-    return _Swept(value, bounds=(parameter.low, parameter.high), scale=parameter.scale)
+    return _Swept(value, bounds=(parameter.low, parameter.high), scale=parameter.scale, step=parameter.step)
 
 
 def _shown(value: Any) -> str:

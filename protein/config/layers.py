@@ -9,6 +9,9 @@ keys, or a plain value, which is then fixed:
 
     learning_rate = { value = 0.01, min = 1e-3, max = 0.1, scale = "log" }
     optimizer = { value = "adam", choices = ["adam", "muon"] }
+    num_envs = { value = 64, min = 8, max = 256, step = 8 }
+
+`low` and `high` may be written for `min` and `max`.
 
 FILE may also be the `config.json` that a trial or a training run leaves in its folder. It holds every value and no
 range. Its values replace those of the earlier layers, and the ranges of the earlier layers stay. Where a value lies
@@ -38,8 +41,9 @@ from protein.trainer.settings import has_range, is_retired
 if TYPE_CHECKING:
     from protein.space.parameters import Parameter  # loads numpy, which the help does not need
 
-NUMERIC_KEYS = ("min", "max", "scale")
+NUMERIC_KEYS = ("min", "max", "scale", "step")
 RANGE_KEYS = (*NUMERIC_KEYS, "choices")
+OTHER_NAMES = {"low": "min", "high": "max"}  # of a range's keys, which may be written so, too
 _ENDS = (  # what others call min and max
     *(("low", "high"), ("lo", "hi"), ("lower", "upper"), ("lb", "ub"), ("minimum", "maximum"), ("min", "max")),
     *(("start", "stop"), ("start", "end"), ("begin", "end"), ("from", "to"), ("mean", "std"), ("mu", "sigma")),
@@ -175,6 +179,18 @@ def looks_like_range(table: Mapping[str, Any]) -> bool:
     known = {"value", *RANGE_KEYS}
     others = words - known - _OF_RANGES - {word for ends in _ENDS for word in ends}
     return bool(words) and all(difflib.get_close_matches(word, known, 1, _SLIP) for word in others)
+
+
+def with_own_names(name: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a parameter's table with `low` and `high` called `min` and `max`.
+
+    Raises:
+        SpaceError: it has both names of one end.
+    """
+    for other, own in OTHER_NAMES.items():
+        if other in table and own in table:
+            raise SpaceError(f"{name} gives {own} and {other}, which are the same; leave one of them out")
+    return {OTHER_NAMES.get(key, key): value for key, value in table.items()}
 
 
 def is_json(path: Path) -> bool:
@@ -314,15 +330,20 @@ def _with_value(below: Setting, value: Any, source: str) -> Setting:
     if "choices" in swept and isinstance(swept["choices"], list) and value not in swept["choices"]:
         swept["choices"] = [*swept["choices"], value]
     if "choices" not in swept and swept and isinstance(value, int | float):
-        if not _fits_scale(value, swept.get("scale")):
+        if not _fits_scale(value, swept):
             return Setting(value=value, source=source)
         swept.update(min=min(swept["min"], value), max=max(swept["max"], value))
     range_source = below.range_source if swept == below.range else source
     return Setting(value=value, source=source, range=swept, range_source=range_source)
 
 
-def _fits_scale(value: float, scale: Any) -> bool:
-    """Whether a range of this scale can hold a value."""
+def _fits_scale(value: float, swept: Mapping[str, Any]) -> bool:
+    """Whether a range of this scale and step can hold a value."""
+    scale, step = swept.get("scale"), swept.get("step") or 0
+    if isinstance(step, int | float) and step > 0 and math.isfinite(value):
+        steps = (value - swept["min"]) / step
+        if abs(steps - round(steps)) > 1e-9:
+            return False
     if scale == "logit":
         return 0 < value < 1
     if scale == "pow2":
@@ -336,6 +357,10 @@ def _override(name: str, below: Setting, given: Any, source: str) -> Setting:
         return Setting(value=given, source=source)
     if is_argument(name) and not has_range(given):
         return _plain_argument(name, given, source)
+    try:
+        given = with_own_names(name, given)
+    except SpaceError as error:
+        raise ConfigError(f"{source}: {error}") from error
     for key in given:
         if key not in (known := ("value", *RANGE_KEYS)):
             raise ConfigError(f"{source}: unknown key '{key}' in the table of '{name}'{nearest(key, known)}")
@@ -379,11 +404,11 @@ def _parameter(name: str, setting: Setting, values: Mapping[str, Any], run: Kind
             parameter = Categorical(name, tuple(listed))
         elif kind is int:
             _check_bounds(name, given, source)
-            parameter = Integer(name, listed[0], listed[1], given.get("scale", "linear"))
+            parameter = Integer(name, listed[0], listed[1], given.get("scale", "linear"), step=given.get("step"))
         else:
             _check_bounds(name, given, source)
             low, high = (float(bound) if type(bound) is int else bound for bound in listed)
-            parameter = Float(name, low, high, given.get("scale", "linear"))
+            parameter = Float(name, low, high, given.get("scale", "linear"), step=given.get("step"))
     except SpaceError as error:
         raise ConfigError(f"{source}: {error}") from error
     for bound in listed:  # the trainer must take every value that a trial may get

@@ -33,7 +33,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from protein.config.layers import display_path
+from protein.config.layers import display_path, with_own_names
 from protein.config.space_toml import SpaceFile, direction_of, start_of
 from protein.config.wandb_sweep import Parameters, count, direction_of_metric
 from protein.errors import SpaceError, UsageError
@@ -215,6 +215,7 @@ def _ranges(config: configparser.ConfigParser, source: str) -> Parameters:
 
 
 def _parameter(name: str, given: Mapping[str, str], source: str) -> Parameter:
+    given = with_own_names(name, given)
     for key in given:
         if key not in _KEYS:
             raise UsageError(f"{source}: unknown key '{key}' in [sweep.{name}]{nearest(key, _KEYS)}")
@@ -238,7 +239,8 @@ def _finished(parameter: Parameter, config: configparser.ConfigParser, section: 
 
     A bound with a decimal point says that the range is none of whole numbers, as 0.0 to 5.0 beside the value 1.
     """
-    given, name = config[section], parameter.name
+    name = parameter.name
+    given = with_own_names(name, config[section])
     at, _, key = name.rpartition(".")
     own = _literal(config.get(at, key)) if config.has_option(at, key) else None
     if isinstance(parameter, Categorical):

@@ -4,12 +4,14 @@
 
     [space]
     lr = { value = 1e-3, min = 1e-5, max = 1e-1, scale = "log" }
+    width = { value = 64, min = 32, max = 512, step = 32 }
     steps = { min = 1000, max = 100_000, scale = "log" }
     optimizer = { choices = ["adam", "sgd"] }
     batch = 64
 
-The ranges are written as in configs/. A plain value is fixed, and passed to the program, too. A table of tables is a
-section: `[space.train]` holds parameters that are called `train.lr` and so on.
+The ranges are written as in configs/, with `low` and `high` for `min` and `max` where you like. A plain value is fixed,
+and passed to the program, too. A table of tables is a section: `[space.train]` holds parameters that are called
+`train.lr` and so on.
 
 Without `[space]`, every table of the file is a part of the space: `[lr]` with a min and a max, and sections as in
 configs/.
@@ -21,7 +23,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from protein.config.layers import NUMERIC_KEYS, RANGE_KEYS, looks_like_range
+from protein.config.layers import NUMERIC_KEYS, OTHER_NAMES, RANGE_KEYS, looks_like_range, with_own_names
 from protein.errors import UsageError
 from protein.space import Space
 from protein.space.parameters import Categorical, Float, Integer, Parameter, Scale
@@ -30,6 +32,7 @@ from protein.types import Direction, ParamValue
 
 _KEYS = ("space", "cost_parameter", "constraints", "direction")
 _TABLE_KEYS = ("value", *RANGE_KEYS)
+_MARKS = {"value", "min", "max", "scale", "choices"}  # one of these makes a table a parameter's, not a section
 # Ranges as Hydra and other tools write them in a text.
 _CALL = re.compile(r"(?:\w+\.)?(?:\w*uniform|\w*normal|\w*randint|interval|range|choice|tag)\(.*\)", re.DOTALL)
 
@@ -123,7 +126,8 @@ def _collect(
             fixed[name] = given
         elif not isinstance(given, dict):
             raise UsageError(f"{source}: {name} = {given!r} is no value and no range; write {{ choices = [...] }}")
-        elif set(given) & set(_TABLE_KEYS) and not any(isinstance(value, dict) for value in given.values()):
+        elif _is_range(given):
+            given = with_own_names(name, given)
             for one in given:
                 if one not in _TABLE_KEYS:
                     raise UsageError(
@@ -147,6 +151,12 @@ def _collect(
             raise UsageError(f"{source}: '{name}' has no range; give min and max, or choices")
 
 
+def _is_range(table: Mapping[str, Any]) -> bool:
+    """Whether a table is that of one parameter. A `step` or a `low` alone may be a fixed value of a section."""
+    marked = not _MARKS.isdisjoint(table) or OTHER_NAMES.keys() <= table.keys()
+    return marked and not any(isinstance(value, dict) for value in table.values())
+
+
 def _parameter(name: str, given: Mapping[str, Any], source: str) -> Parameter:
     value = given.get("value")
     if "choices" in given:
@@ -157,7 +167,7 @@ def _parameter(name: str, given: Mapping[str, Any], source: str) -> Parameter:
         if key not in given:
             raise UsageError(f"{source}: the range of {name} has no {key}; give both min and max")
     scale: Scale = given.get("scale", "linear")
-    low, high = given["min"], given["max"]
-    if all(type(one) is int for one in (low, high) if one is not None) and type(value) in (int, type(None)):
-        return Integer(name, low, high, scale, value)
-    return Float(name, low, high, scale, value)
+    low, high, step = given["min"], given["max"], given.get("step")
+    if all(type(one) in (int, type(None)) for one in (low, high, step, value)):
+        return Integer(name, low, high, scale, value, step=step)
+    return Float(name, low, high, scale, value, step=step)

@@ -9,16 +9,19 @@ Source: "Sweep configuration options" in W&B's documentation; wandb/wandb_agent.
 in its client.
 """
 
+import contextlib
 import itertools
 import json
 import math
 import re
 import shlex
 from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from protein.config.layers import OTHER_NAMES, with_own_names
 from protein.config.space_toml import SpaceFile, direction_of, start_of
-from protein.errors import UsageError
+from protein.errors import SpaceError, UsageError
 from protein.space import Space
 from protein.space.parameters import Categorical, Float, Integer, Parameter, Scale, free_name, parameter_name
 from protein.spelling import is_slip, nearest
@@ -51,6 +54,7 @@ _DISTRIBUTIONS = {  # -> the keys that go with each
     "q_beta": ("a", "b", "q"),
 }
 _PARAMETER_KEYS = ["distribution", "parameters", *dict.fromkeys(itertools.chain(*_DISTRIBUTIONS.values()))]
+_MOST_STEPS = 1e12  # from 0 to an end of a range
 _SPREAD = 3.0  # standard deviations that the range of a normal distribution has to either side
 _COMMAND = ("${env}", "${interpreter}", "${program}", "${args}")
 _LISTS = ("args", "args_no_boolean_flags", "args_no_hyphens", "args_no_equals", "args_json")  # `{*args}` and so on here
@@ -176,7 +180,7 @@ class Parameters:
             if not isinstance(given, dict) or not given:
                 raise self._error(f"parameter '{shown}' must hold value, values or min and max, got {_short(given)}")
             for one in given:
-                if one not in _PARAMETER_KEYS:
+                if one not in (*_PARAMETER_KEYS, *OTHER_NAMES):
                     known = nearest(str(one), _PARAMETER_KEYS)
                     raise self._error(f"unknown key '{one}' of parameter '{shown}'{known}")
             if isinstance(given.get("parameters"), dict):
@@ -184,7 +188,7 @@ class Parameters:
                     raise self._error(f"'{shown}' holds parameters and {others[0]}; give one of them")
                 self.add(given["parameters"], path)
             else:
-                self._add(path, given)
+                self._add(path, with_own_names(shown, given))
 
     def _add(self, path: tuple[str, ...], given: Mapping[str, Any]) -> None:
         name = free_name(parameter_name(".".join(path)), self._names)
@@ -250,8 +254,7 @@ class Parameters:
             self._warn(f"{name}: '{kind}' is searched on a log scale")
         scale: Scale = "log" if "log" in base else "linear"
         if kind.startswith("q_"):
-            self._require_whole_steps(name, given.get("q", 1), low)
-            return Integer(name, round(low), round(high), scale)
+            return self._in_steps(name, given.get("q", 1), low, high, scale)
         if kind == "int_uniform":
             for bound in (low, high):
                 if not bound.is_integer():
@@ -259,17 +262,25 @@ class Parameters:
             return Integer(name, int(low), int(high))
         return Float(name, low, high, scale)
 
-    def _require_whole_steps(self, name: str, given: Any, low: float) -> None:
-        """Raises `UsageError` for other steps than 1: other values than those would be tried."""
+    def _in_steps(self, name: str, given: Any, low: float, high: float, scale: Scale) -> Parameter:
+        """Returns the range of a value that W&B rounds to the nearest multiple of `q`."""
         size = self._number(given, f"q of {name}")
         if size <= 0:
             raise self._error(f"{name}: q = {given} must be above 0")
-        if size != 1:
-            first = math.ceil(low / size) * size
-            listed = ", ".join(f"{first + i * size:g}" for i in range(3))
+        if not max(abs(low), abs(high)) / size < _MOST_STEPS:
+            raise self._error(f"{name}: steps of {size:g} (q) are too small for {low:g} to {high:g}; raise q")
+        first, last = round(low / size), round(high / size)
+        if first == last:
             raise self._error(
-                f"{name}: steps of {size:g} (q) cannot be searched yet; list the values, as in values: [{listed}, ...]"
+                f"{name}: with steps of {size:g} (q) {low:g} to {high:g} has one value; lower q, or give the value"
             )
+        if scale == "log" and first == 0:
+            self._warn(f"{name}: has the value 0, which a log scale cannot hold: it is searched on a linear one")
+            scale = "linear"
+        if size.is_integer():
+            return Integer(name, first * int(size), last * int(size), scale, step=int(size))
+        exact = Decimal(repr(size))
+        return Float(name, float(first * exact), float(last * exact), scale, step=size)
 
     def _plain(self, value: Any, name: str) -> ParamValue:
         if not isinstance(value, bool | int | float | str):
@@ -303,14 +314,27 @@ class Parameters:
 
 
 def _of_values(name: str, values: list[ParamValue]) -> Parameter:
-    """Returns listed values as a parameter: as a range where that has the very same values."""
-    numbers = sorted(value for value in values if type(value) is int)
-    if len(numbers) == len(values) and len(set(numbers)) >= 3:
-        if numbers[0] > 0 and all(b == 2 * a for a, b in itertools.pairwise(numbers)):
-            if numbers[0] & (numbers[0] - 1) == 0:
-                return Integer(name, numbers[0], numbers[-1], "pow2")
-        elif numbers == list(range(numbers[0], numbers[-1] + 1)):
-            return Integer(name, numbers[0], numbers[-1])
+    """Returns listed values as a parameter.
+
+    Three or more whole numbers, or three or more decimal ones, are a range with an order where that has the very same
+    values: powers of two that double, or values at equal distances. Others are choices.
+    """
+    kinds = set(map(type, values))
+    if len(set(values)) == len(values) >= 3 and (kinds == {int} or kinds == {float}):
+        numbers: list[Any] = sorted(values)
+        with contextlib.suppress(SpaceError, InvalidOperation):  # as for infinity, or numbers too large for a range
+            kind = Integer if kinds == {int} else Float
+            step: Any = numbers[1] - numbers[0]
+            if numbers[0] > 0 and all(b == 2 * a for a, b in itertools.pairwise(numbers)):
+                found = kind(name, numbers[0], numbers[-1], "pow2")
+            elif kind is Integer:
+                found = kind(name, numbers[0], numbers[-1], step=step)
+            else:
+                step = float(Decimal(repr(numbers[1])) - Decimal(repr(numbers[0])))  # of 0.3 and 0.4: 0.1
+                found = kind(name, numbers[0], numbers[-1], step=step)
+            listed = found.values()
+            if listed is not None and len(listed) == len(numbers) and list(listed) == numbers:
+                return found
     return Categorical(name, values)
 
 

@@ -72,7 +72,8 @@ def _setting(
         return None if _same(value, setting.value) else _table({"value": value})
     if isinstance(searched, Categorical):
         return _table({"value": value, "choices": list(searched.choices)})
-    return _table({"value": value, "min": searched.low, "max": searched.high, "scale": searched.scale})
+    table = {"value": value, "min": searched.low, "max": searched.high, "scale": searched.scale}
+    return _table(table if searched.step is None else {**table, "step": searched.step})
 
 
 def _range(parameter: Parameter) -> Parameter:

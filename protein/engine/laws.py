@@ -45,6 +45,7 @@ from protein.engine.recommend import contenders
 from protein.engine.results import best
 from protein.errors import SpaceError, UsageError
 from protein.space import Categorical, Float, Integer, Parameter, Space
+from protein.space.parameters import value_ends
 from protein.types import Estimate, Observation, Params, ParamValue
 from protein.validate import number
 
@@ -337,10 +338,8 @@ def _scale_width(parameter: Float | Integer) -> float:
         return math.log(high / (1.0 - high)) - math.log(low / (1.0 - low))
     if parameter.scale == "pow2":
         return (math.frexp(high)[1] - math.frexp(low)[1] + 1) * math.log(2.0)
-    half = 0.5 if isinstance(parameter, Integer) else 0.0
-    if parameter.scale == "log":
-        return math.log((high + half) / (low - half))
-    return high - low + 2.0 * half
+    low, high = value_ends(parameter)
+    return math.log(high / low) if parameter.scale == "log" else high - low
 
 
 def _best_value(parameter: Parameter, x_unit: Array, *, known: bool) -> BestValue:
@@ -378,8 +377,9 @@ def _near(parameter: Parameter, number: float) -> list[ParamValue]:
     nearest = _rounded(parameter, number)
     if not isinstance(parameter, Integer) or parameter.scale == "pow2":
         return [nearest]
-    most = min(int(nearest) // 100, _MAX_AWAY)
-    offsets = sorted(range(-most, most + 1), key=abs)
+    step = parameter.step or 1
+    most = min(int(nearest) // 100 // step, _MAX_AWAY)
+    offsets = [step * away for away in sorted(range(-most, most + 1), key=abs)]
     return [int(nearest) + offset for offset in offsets if int(nearest) + offset >= parameter.low]
 
 
@@ -389,4 +389,6 @@ def _rounded(parameter: Parameter, number: float) -> ParamValue:
     number = max(number, float(parameter.low))
     if parameter.scale == "pow2":
         return parameter.raw(2.0 ** round(math.log2(number)))
+    if parameter.step is not None:
+        number = parameter.low + round((number - parameter.low) / parameter.step) * parameter.step
     return round(number) if isinstance(parameter, Integer) else float(f"{number:.6g}")

@@ -219,9 +219,6 @@ def _parameters(optuna: Any, trials: Sequence[Any]) -> tuple[dict[str, Parameter
 
 def _lost(distribution: Any) -> list[str]:
     """Returns what a space cannot keep of a distribution."""
-    step = getattr(distribution, "step", None)
-    if step not in (None, 1) or (step == 1 and isinstance(distribution.low, float)):
-        return [f"steps of {step:g} are not kept"]
     lost = []
     for choice in getattr(distribution, "choices", ()):
         kept = _kept(choice)
@@ -243,9 +240,8 @@ def _parameter(optuna: Any, name: str, distribution: Any) -> Parameter | None:
             choices = [_kept(choice) for choice in distribution.choices]
             return Categorical(name, tuple(choice for choice in choices if choice is not None))
         scale: Scale = "log" if distribution.log else "linear"
-        if isinstance(distribution, kinds.IntDistribution):
-            return Integer(name, distribution.low, distribution.high, scale)
-        return Float(name, distribution.low, distribution.high, scale)
+        kind = Integer if isinstance(distribution, kinds.IntDistribution) else Float
+        return kind(name, distribution.low, distribution.high, scale, step=distribution.step)
     return None
 
 

@@ -39,7 +39,7 @@ from protein.engine.candidates import all_points, ladders, neighbours
 from protein.engine.gp import Array, single_thread
 from protein.engine.history import History, reached, readable, steps_per_unit, teaches
 from protein.engine.pareto import MIN_COST_SECONDS
-from protein.space import Categorical, Float, Parameter, Space
+from protein.space import Categorical, Parameter, Space
 from protein.types import Budget, Measurement, Observation, Params, Suggestion, SuggestionKind, TrialState
 
 _POPULATION = 16  # a generation of 50, Optuna's default, is a whole sweep of random points
@@ -230,10 +230,8 @@ def _num_bins(parameter: Parameter) -> int:
         return len(parameter.choices)
     if parameter.scale == "pow2":
         return round(math.log2(parameter.high / parameter.low)) + 1
-    if isinstance(parameter, Float) or parameter.scale != "linear":
-        return 0
-    count = parameter.high - parameter.low + 1
-    return count if count <= _MAX_BINS else 0
+    listed = parameter.values() if parameter.scale == "linear" else None
+    return len(listed) if listed is not None and len(listed) <= _MAX_BINS else 0
 
 
 class _Shared:

@@ -6,9 +6,12 @@ the nearer of 0 and 1 for logit, of the range's width for linear). So it is shor
 holds exactly for every v that `decode` can return. A log or logit range that is narrower than 0.1 % is treated as a
 linear one: it is as good as straight, and six digits of the value would leave few values in it.
 
-Integers and pow2: each value owns a bin; `encode` gives the bin's middle, `decode` maps any point of the bin to the
-value. Bins are equally wide on the scale (linear: one value each; log: from ln(v - .5) to ln(v + .5); pow2: one
-exponent each). Categoricals: one equal bin per choice; their numeric value is the index of the choice.
+Integers, pow2 and ranges with a `step`: each value owns a bin; `encode` gives a point of the bin (its middle, but for
+log), `decode` maps any point of the bin to the value. Bins are equally wide on the scale (linear: one value each; pow2:
+one exponent each). On a log scale a value v owns what would be rounded to it, from ln(v - step / 2) to
+ln(v + step / 2). An integer without a step has one of 1. The values of a range with a step are low, low + step, ... up
+to `high`, which is lowered to the last of them. They are the float64 nearest to the decimal numbers, as in 0.1, 0.2,
+0.3. Categoricals: one equal bin per choice; their numeric value is the index of the choice.
 
 `when` says under which condition on other parameters a parameter exists, as in `when="model == 'svc'"`. See
 `protein.space.space`.
@@ -16,10 +19,12 @@ exponent each). Categoricals: one equal bin per choice; their numeric value is t
 
 import contextlib
 import dataclasses
+import functools
 import math
 import re
 import sys
 from collections.abc import Container, Iterable, Sequence
+from decimal import Decimal
 from typing import Any, Literal
 
 import numpy as np
@@ -40,12 +45,17 @@ _MAX_EXACT_POWER = 22  # 10**22 is the last power of ten that float64 holds exac
 _MAX_WHOLE = 2.0**53  # from here on float64 has no fractions, so that there is nothing to round
 _MAX_LOG = math.log(sys.float_info.max)
 _NARROW = 1e-3  # width of a range, as a share of the values in it
+_ROUNDING = 1e-9  # of a step, by which a value may miss its grid
+_MAX_LISTED = 10_000  # values of a float's grid that are counted one by one
 _MAX_INTEGER = 10**12  # far below 2**53, so that the bins of a log scale stay exact in float64
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Float:
-    """A real parameter in [low, high]. `scale` "pow2" keeps to powers of two, as in 0.25, 0.5, 1.0."""
+    """A real parameter in [low, high]: with a `step` only low, low + step, ... up to high.
+
+    `scale` "pow2" keeps to powers of two, as in 0.25, 0.5, 1.0.
+    """
 
     name: str
     low: float
@@ -53,6 +63,7 @@ class Float:
     scale: Scale = "linear"
     default: float | None = None
     when: str | None = dataclasses.field(default=None, kw_only=True)
+    step: float | None = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         _check_range(self)
@@ -61,7 +72,7 @@ class Float:
             self.check(self.default, "value ")
 
     def check(self, value: Any, what: str = "") -> None:
-        """Raises `SpaceError` unless `value` is a number (not a bool) in the range, a power of two where asked."""
+        """Raises `SpaceError` unless `value` is a number (not a bool) of the range: a power of two, or on its grid."""
         _check_value(self, value, what, (int, float), "a number")
 
     def numbers(self, values: Sequence[ParamValue]) -> Array:
@@ -69,16 +80,21 @@ class Float:
         return _numbers(self, values, {int, float})
 
     def clip(self, value: Any) -> Any:
-        """Returns a number moved into the range (pow2: to the nearest power); anything else unchanged."""
+        """Returns a number moved into the range (pow2, step: to the nearest value); anything else unchanged."""
         return _clip(self, value)
 
     def values(self) -> Sequence[float] | None:
-        """Returns the numbers of all its values in rising order; None: they are not counted."""
-        return _powers(self) if self.scale == "pow2" else None
+        """Returns the numbers of all its values in rising order; None: they are not counted, or too many."""
+        if self.scale == "pow2":
+            return _powers(self)
+        if self.step is None or (count := _num_values(self)) > _MAX_LISTED:
+            return None
+        values: list[float] = _on_grid(self, np.arange(count, dtype=np.float64)).tolist()
+        return values
 
     def numeric(self, value: ParamValue) -> float:
         """Returns the number that stands for a raw value."""
-        return float(value)
+        return float(value if self.step is None else _on_grid(self, _place(self, value)))
 
     def raw(self, number: float) -> ParamValue:
         """Returns the raw value that a number stands for."""
@@ -88,6 +104,8 @@ class Float:
         """Returns unit coordinates, `n`, of in-range numbers, `n`."""
         if self.scale == "pow2":
             return _encode_pow2(self, numbers)
+        if self.step is not None:
+            return _encode_step(self, numbers)
         scale = _curve(self)
         low, high = _to_scale(self.low, scale), _to_scale(self.high, scale)
         return np.asarray((_to_scale(numbers, scale) - low) / (high - low))
@@ -96,6 +114,8 @@ class Float:
         """Returns numbers, `n`, at unit coordinates, `n`."""
         if self.scale == "pow2":
             return _decode_pow2(self, x)
+        if self.step is not None:
+            return _decode_step(self, x)
         scale = _curve(self)
         low, high = _to_scale(self.low, scale), _to_scale(self.high, scale)
         t = low + x * (high - low)
@@ -120,7 +140,10 @@ class Float:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Integer:
-    """A whole-number parameter in [low, high], both ends included. Scales: linear, log, pow2."""
+    """A whole-number parameter in [low, high], both ends included. Scales: linear, log, pow2.
+
+    With a `step` only low, low + step, ... up to high.
+    """
 
     name: str
     low: int
@@ -128,6 +151,7 @@ class Integer:
     scale: Scale = "linear"
     default: int | None = None
     when: str | None = dataclasses.field(default=None, kw_only=True)
+    step: int | None = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.scale == "logit":
@@ -138,7 +162,7 @@ class Integer:
             self.check(self.default, "value ")
 
     def check(self, value: Any, what: str = "") -> None:
-        """Raises `SpaceError` unless `value` is an int (not a bool) in the range, a power of two where asked."""
+        """Raises `SpaceError` unless `value` is an int (not a bool) of the range: a power of two, or on its grid."""
         _check_value(self, value, what, (int,), "a whole number")
 
     def numbers(self, values: Sequence[ParamValue]) -> Array:
@@ -146,12 +170,12 @@ class Integer:
         return _numbers(self, values, {int})
 
     def clip(self, value: Any) -> Any:
-        """Returns a number moved into the range (pow2: to the nearest power); anything else unchanged."""
+        """Returns a number moved into the range (pow2, step: to the nearest value); anything else unchanged."""
         return _clip(self, value)
 
     def values(self) -> Sequence[float] | None:
         """Returns the numbers of all its values in rising order."""
-        return _powers(self) if self.scale == "pow2" else range(self.low, self.high + 1)
+        return _powers(self) if self.scale == "pow2" else range(self.low, self.high + 1, self.step or 1)
 
     def numeric(self, value: ParamValue) -> float:
         """Returns the number that stands for a raw value."""
@@ -162,9 +186,11 @@ class Integer:
         return int(number)
 
     def encode(self, numbers: Array) -> Array:
-        """Returns unit coordinates, `n`, of in-range numbers, `n`: the middles of their bins."""
+        """Returns unit coordinates, `n`, of in-range numbers, `n`: a point in the bin of each."""
         if self.scale == "pow2":
             return _encode_pow2(self, numbers)
+        if self.step is not None:
+            return _encode_step(self, numbers)
         if self.scale == "linear":
             return np.asarray((numbers - self.low + 0.5) / (self.high - self.low + 1))
         low, high = math.log(self.low - 0.5), math.log(self.high + 0.5)
@@ -174,6 +200,8 @@ class Integer:
         """Returns whole numbers, `n`, at unit coordinates, `n`."""
         if self.scale == "pow2":
             return _decode_pow2(self, x)
+        if self.step is not None:
+            return _decode_step(self, x)
         if self.scale == "linear":
             value = self.low + np.floor(x * (self.high - self.low + 1))
         else:
@@ -296,7 +324,7 @@ def _check_when(parameter: Parameter) -> None:
 
 
 def _check_range(parameter: Float | Integer) -> None:
-    for field in ("low", "high", "default"):
+    for field in ("low", "high", "default", "step"):
         object.__setattr__(parameter, field, plain(getattr(parameter, field)))
     name, low, high, scale = parameter.name, parameter.low, parameter.high, parameter.scale
     _check_name(name)
@@ -326,6 +354,36 @@ def _check_range(parameter: Float | Integer) -> None:
                 raise SpaceError(f"parameter '{name}': bound {bound} of a pow2 range is not a power of two")
     if scale == "linear" and not whole and not math.isfinite(float(high) - float(low)):
         raise SpaceError(f"parameter '{name}': the range [{low}, {high}] is too wide; use a log scale")
+    _check_step(parameter)
+
+
+def _check_step(parameter: Float | Integer) -> None:
+    """Raises `SpaceError` for a step that cannot be; lowers `high` to the last value that is on the grid."""
+    name, low, high, step = parameter.name, parameter.low, parameter.high, parameter.step
+    whole = isinstance(parameter, Integer)
+    if step is None:
+        return
+    if isinstance(step, bool) or not isinstance(step, int if whole else int | float):
+        raise SpaceError(f"parameter '{name}': step {step!r:.80} is not a {'whole ' if whole else ''}number")
+    if not 0 < step < math.inf:
+        raise SpaceError(f"parameter '{name}': step {step} must be above 0 and finite; leave it out for none")
+    if parameter.scale in ("pow2", "logit"):
+        raise SpaceError(f"parameter '{name}': a {parameter.scale} scale has no step; use linear or log, or drop it")
+    # By their decimal digits: 0.3 holds three steps of 0.1. Eleven of 1 / 11, as a float, are a little more than 1.
+    steps = (Decimal(repr(high)) - Decimal(repr(low))) / Decimal(repr(step))
+    if steps > _MAX_INTEGER or step < 8 * math.ulp(max(abs(low), abs(high))):
+        raise SpaceError(f"parameter '{name}': step {step} is too small for [{low}, {high}]; raise it or drop it")
+    count = math.floor(steps + Decimal(_ROUNDING))
+    if count < 1:
+        raise SpaceError(
+            f"parameter '{name}': step {step} is larger than its range [{low}, {high}], which leaves one value; lower"
+            " it or fix the value"
+        )
+    if whole and step == 1:  # that of every integer
+        object.__setattr__(parameter, "step", None)
+        return
+    last = low + count * step if whole else float(min(_on_grid(parameter, np.asarray(float(count))), high))
+    object.__setattr__(parameter, "high", last)
 
 
 def _remedy(bound: Any, whole: bool) -> str:
@@ -347,6 +405,12 @@ def _check_value(parameter: Float | Integer, value: Any, what: str, kinds: tuple
         )
     if parameter.scale == "pow2" and not _is_power_of_two(number):
         raise SpaceError(f"parameter '{parameter.name}': {what}{value} is not a power of two")
+    if parameter.step is not None and not _is_on_grid(parameter, np.asarray(number, dtype=np.float64)):
+        first = parameter.raw(float(_on_grid(parameter, np.asarray(1.0))))
+        raise SpaceError(
+            f"parameter '{parameter.name}': {what}{value} is not one of {parameter.low}, {first}, ... {parameter.high},"
+            f" in steps of {parameter.step}; the nearest is {parameter.clip(number)}"
+        )
 
 
 def _numbers(parameter: Float | Integer, values: Sequence[ParamValue], types: set[type]) -> Array:
@@ -357,8 +421,10 @@ def _numbers(parameter: Float | Integer, values: Sequence[ParamValue], types: se
             fit = (numbers >= parameter.low) & (numbers <= parameter.high)
             if parameter.scale == "pow2":
                 fit &= np.frexp(numbers)[0] == 0.5
+            elif parameter.step is not None:
+                fit &= _is_on_grid(parameter, numbers)
             if bool(fit.all()):
-                return numbers
+                return numbers if parameter.step is None else _on_grid(parameter, _place(parameter, numbers))
     for value in values:
         parameter.check(value)
     return np.array([parameter.numeric(value) for value in values], dtype=np.float64)
@@ -370,7 +436,65 @@ def _clip(parameter: Float | Integer, value: Any) -> Any:
     value = min(max(value, parameter.low), parameter.high)
     if parameter.scale == "pow2" and not _is_power_of_two(value):
         return parameter.raw(2.0 ** round(math.log2(value)))
+    if parameter.step is not None:
+        return parameter.raw(float(_on_grid(parameter, _place(parameter, value))))
     return value
+
+
+def _num_values(parameter: Float | Integer) -> int:
+    assert parameter.step is not None
+    return round((parameter.high - parameter.low) / parameter.step) + 1
+
+
+def _place(parameter: Float | Integer, numbers: Any) -> Array:
+    """Returns the places, from 0, of the values on the grid that are nearest to numbers."""
+    assert parameter.step is not None
+    places = np.round((np.asarray(numbers, dtype=np.float64) - parameter.low) / parameter.step)
+    return np.asarray(np.clip(places, 0, _num_values(parameter) - 1))
+
+
+def _on_grid(parameter: Float | Integer, places: Array) -> Array:
+    """Returns the values at places of the grid, counted from 0."""
+    assert parameter.step is not None
+    value = np.asarray(parameter.low + places * parameter.step, dtype=np.float64)
+    decimals = float(_decimals(parameter.low, parameter.step))
+    return _round_decimals(value.ravel(), np.full(value.size, decimals)).reshape(value.shape)
+
+
+@functools.lru_cache(maxsize=256)
+def _decimals(*numbers: float) -> int:
+    """Returns how many decimals people write of numbers: of 0.05 two."""
+    return max(0, *(-int(Decimal(repr(number)).as_tuple().exponent) for number in numbers))
+
+
+def _is_on_grid(parameter: Float | Integer, numbers: Array) -> NDArray[np.bool_]:
+    """Whether each number is on the grid, but for errors of a sum such as 0.1 + 0.2 (as Optuna has it)."""
+    assert parameter.step is not None
+    off = np.abs(numbers - _on_grid(parameter, _place(parameter, numbers)))
+    return np.asarray(off <= _ROUNDING * parameter.step + 4 * np.spacing(np.abs(numbers)))
+
+
+def value_ends(parameter: Float | Integer) -> tuple[float, float]:
+    """Returns the numbers at which the bins of an integer, or of a range with a step, begin and end."""
+    half = (parameter.step or (1 if isinstance(parameter, Integer) else 0)) / 2
+    below = min(half, parameter.low / 2) if parameter.scale == "log" and half else half
+    return parameter.low - below, parameter.high + half
+
+
+def _decode_step(parameter: Float | Integer, x: Array) -> Array:
+    if parameter.scale == "linear":
+        count = _num_values(parameter)
+        return _on_grid(parameter, np.clip(np.floor(x * count), 0, count - 1))
+    low, high = map(math.log, value_ends(parameter))
+    return _on_grid(parameter, _place(parameter, np.exp(low + x * (high - low))))
+
+
+def _encode_step(parameter: Float | Integer, numbers: Array) -> Array:
+    if parameter.scale == "linear":
+        assert parameter.step is not None
+        return np.asarray(((numbers - parameter.low) / parameter.step + 0.5) / _num_values(parameter))
+    low, high = map(math.log, value_ends(parameter))
+    return np.asarray((np.log(numbers) - low) / (high - low))
 
 
 def _is_power_of_two(value: float) -> bool:

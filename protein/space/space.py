@@ -41,7 +41,7 @@ _MAX_DRAWS = 1 << 18  # points drawn at most to collect valid ones
 _NUM_TURNS = 4  # in which equalities are solved, for another parameter each time
 _NUM_LISTED = 64  # values of a parameter that are all tried
 _NUM_CASES = 1 << 12  # combinations of values that are tried to decide that a condition is never or always true
-_LATER_FIELDS = ("when",)  # of parameters; not in stored spaces that have none, so that those stay as they were
+_LATER_FIELDS = ("when", "step")  # of parameters; not in stored spaces that have none, so that those stay as they were
 _ABSENT = object()  # no value, where None may be one
 
 
@@ -164,8 +164,7 @@ class Space:
 
     def key(self, params: Params) -> tuple[Any, ...]:
         """Returns what is equal for params of the same point alone. True, 1 and 1.0 are equal but different choices."""
-        values = [(parameter, params.get(parameter.name, _ABSENT)) for parameter in self.parameters]
-        return tuple((type(value), value) if isinstance(p, Categorical) else value for p, value in values)
+        return tuple(_identity(parameter, params.get(parameter.name, _ABSENT)) for parameter in self.parameters)
 
     def to_unit(self, params: Params) -> Array:
         """Returns the unit coordinates of params, `d`. Constraints are not checked; ranges are (`SpaceError`)."""
@@ -594,6 +593,12 @@ def _listed(parameters: Sequence[Parameter]) -> tuple[Parameter, ...]:
         if not isinstance(parameter, Parameter):
             raise SpaceError(f"a space is made of Float, Integer and Categorical, got {parameter!r:.80}")
     return listed
+
+
+def _identity(parameter: Parameter, value: Any) -> Any:
+    if isinstance(parameter, Categorical):
+        return type(value), value
+    return value if parameter.step is None else parameter.clip(value)  # 0.30000000000000004 is 0.3 on a grid
 
 
 def _fixed(given: Any) -> dict[str, ParamValue]:

@@ -52,7 +52,9 @@ def searched(parameter: Parameter) -> str:
         ]
         return f"{parameter.name} ({' '.join(told_apart)}{' ...' if len(plain) > MAX_CHOICES else ''})"
     kinds: list[str] = [] if parameter.scale == "linear" else [parameter.scale]
-    if isinstance(parameter, Integer) and parameter.scale != "pow2":
+    if parameter.step is not None:
+        kinds.append(f"in steps of {parameter.step:g}")
+    elif isinstance(parameter, Integer) and parameter.scale != "pow2":
         kinds.append("whole")
     low, high = (f"{end:d}" if isinstance(end, int) else f"{end:g}" for end in (parameter.low, parameter.high))
     return f"{parameter.name} {low} to {high}" + (f" ({', '.join(kinds)})" if kinds else "")

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from protein.api.definition import create_or_resume, differences
+from protein.errors import UsageError
 from protein.run.command import CommandSettings
-from protein.space import Categorical, Float, Parameter, Space
+from protein.space import Categorical, Float, Integer, Parameter, Space
 from protein.storage import open_store
 from protein.trainer.config import RunConfig
 from protein.types import Provenance, SweepSpec
@@ -50,6 +51,19 @@ def test_choices_of_other_types_are_another_definition() -> None:
     old, new = (spec({"own": {}}, Categorical("x", [one, "a"])) for one in (1, True))
     assert differences(old, old) == []
     assert differences(old, new) == ["x = swept over 1 a (now swept over True a)"]
+
+
+def test_listed_values_that_are_a_range_today_go_on_as_the_choices_that_they_were(tmp_path: Path) -> None:
+    """In a sweep over a command, whose file lists the very same values."""
+    command = {"own": {}, "command": CommandSettings(text="train {width}").to_dict()}
+    store = open_store(str(tmp_path / "protein.db"))
+    old, _ = create_or_resume(store, spec(command, Categorical("width", [96, 32, 64])), 60.0)
+    again, created = create_or_resume(store, spec(command, Integer("width", 32, 96, step=32)), 60.0)
+    assert not created and again.spec.space == old.spec.space
+    for other in (Integer("width", 32, 128, step=32), Float("width", 32.0, 96.0, step=32.0)):
+        with pytest.raises(UsageError, match=r"width = swept over 96 32 64 \(now swept from 32"):
+            create_or_resume(store, spec(command, other), 60.0)
+    store.close()
 
 
 def test_a_sweep_that_another_process_creates_at_this_moment_is_resumed(

@@ -209,6 +209,7 @@ def test_a_written_config_keeps_the_ranges_and_constraints_that_the_files_below_
     (folder / "mine.toml").write_text(
         '[train]\nlearning_rate = { value = 0.02, min = 1e-3, max = 0.5, scale = "log" }\n'
         'optimizer = { value = "adamw", choices = ["adamw", "muon"] }\n'
+        "ent_coef = { value = 0.15, low = 0.05, high = 0.5, scale = 'linear', step = 0.05 }\n"
         '[sweep]\nconstraints = ["train.horizon <= 128"]\n'
     )
     layers = load("pong", config_file=folder / "mine.toml")
@@ -218,6 +219,7 @@ def test_a_written_config_keeps_the_ranges_and_constraints_that_the_files_below_
     read = load("pong", config_file=folder / "best.toml")
     again = make_space(read)
     assert again.parameter("train.learning_rate") == Float("train.learning_rate", 1e-3, 0.5, "log", 0.3)
+    assert again.parameter("train.ent_coef") == Float("train.ent_coef", 0.05, 0.5, default=0.15, step=0.05)
     assert again.parameter("train.optimizer") == space.parameter("train.optimizer")
     assert again.constraints == space.constraints != make_space(below).constraints
 
@@ -236,7 +238,9 @@ def test_a_runs_json_brings_its_values_and_leaves_the_ranges(folder: Path) -> No
     assert (agents_config(swept).train.seed, agents_config(swept).train.max_seconds) == (0, 0.0)
 
 
-@pytest.mark.parametrize("table", [{"min": 1, "max": 2}, {"scale": 0.5}, {"value": 3}, {"left arm": 1, "": 2}])
+@pytest.mark.parametrize(
+    "table", [{"min": 1, "max": 2}, {"low": 1, "high": 2}, {"scale": 0.5}, {"value": 3}, {"left arm": 1, "": 2}]
+)
 def test_an_argument_that_is_a_table_like_a_range_stays_one_in_every_file(
     folder: Path, table: dict[str, float]
 ) -> None:

@@ -270,7 +270,7 @@ def test_powers_of_two_are_those_that_pufferlib_would_try() -> None:
         ("[Sweep.train.lr]\ndistribution = uniform\nmin = 1\nmax = 2", "[Sweep.train.lr] looks like a range"),
         ("[sweeps.train.lr]\nmin = 1\nmax = 2", "[sweeps.train.lr] looks like a range"),
         ("[sweep.a-b]\nmin = 1\nmax = 2\n[sweep.a_b]\nmin = 1\nmax = 2", "would be one flag; rename one"),
-        ("[sweep.parameters.a.parameters.b]\nlow = 1\nhigh = 2", "unknown key 'low' of parameter 'a.b'"),
+        ("[sweep.parameters.a.parameters.b]\nlo = 1\nhigh = 2", "unknown key 'lo' of parameter 'a.b'"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_one_line(text: str, message: str) -> None:

@@ -23,6 +23,8 @@ direction = "minimize"
 lr = { value = 1e-3, min = 1e-5, max = 1e-1, scale = "log" }
 opt = { choices = ["adam", "sgd"] }
 ratio = { min = 0, max = 1.5 }
+width = { value = 64, low = 32, high = 500, step = 32 }
+drop = { min = 0, high = 0.5, step = 0.05 }
 batch = 64
 fixed = { value = true }
 
@@ -47,6 +49,8 @@ def test_our_own_form(tmp_path: Path) -> None:
         "lr": Float("lr", 1e-5, 1e-1, "log", 1e-3),
         "opt": Categorical("opt", ("adam", "sgd")),
         "ratio": Float("ratio", 0, 1.5),
+        "width": Integer("width", 32, 480, default=64, step=32),
+        "drop": Float("drop", 0, 0.5, step=0.05),
         "train.steps": Integer("train.steps", 10, 1000, "log", 100),
     }
     assert given.space.fixed == {"batch": 64, "fixed": True}
@@ -110,12 +114,13 @@ def test_a_file_of_ranges_alone_needs_no_table_of_the_space(tmp_path: Path) -> N
         ("a.toml", "cost_parameter = ['lr']\n[space]\nlr = { min = 1, max = 2 }", "cost_parameter must be the name"),
         (
             "a.toml",
-            "[space]\nlr = { low = 1e-4, high = 0.1 }\nd = { min = 1, max = 2 }",
-            "'lr' looks like a range, but has",
+            "[space]\nlr = { low = 1e-4, min = 1e-4, high = 0.1 }",
+            "lr gives min and low, which are the same; leave one of them out",
         ),
         ("a.toml", "[space]\nlr = 'tag(log, interval(1e-4, .1))'", 'interval(1e-4, .1))" looks like a range; write'),
         ("a.toml", "[space]\nlr = 'loguniform(1e-4, .1)'", 'a fixed text as { value = "loguniform(1e-4, .1)" }'),
         ("a.toml", "[space]\nlr = 'tune.choice([1, 2])'", "looks like a range"),
+        ("a.ini", "[sweep.a.b]\nlow = 1\nmin = 1\nhigh = 2", "a.b gives min and low, which are the same"),
         ("a.json", "{}", "'.json' is no known kind"),
     ],
 )
@@ -127,7 +132,7 @@ def test_a_file_that_cannot_be_used_is_refused_in_one_line(tmp_path: Path, name:
 
 
 LIKE_RANGES = [
-    {"low": 1, "high": 2},
+    {"lo": 1, "hi": 2},
     {"lower_bound": 1, "upper_bound": 2},
     {"min_value": 1, "max_value": 2, "note": "a"},
     {"Minimum": 1, "Maximum": 2},

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from protein.config import wandb_sweep
 from protein.config.space_toml import SpaceFile
-from protein.errors import UsageError
+from protein.errors import SpaceError, UsageError
 from protein.run.command import CommandSettings, command_line, style_of
 from protein.run.template import as_tables
 from protein.space.parameters import Categorical, Float, Integer
@@ -38,6 +38,13 @@ parameters:
   batch-size: {value: 64}
   decay: {distribution: log_uniform, min: -9.210340371976182, max: 0}
   units: {distribution: q_log_uniform_values, min: 8, max: 512, q: 1}
+  batch: {distribution: q_log_uniform_values, min: 30, max: 257, q: 8}
+  rate: {distribution: q_uniform, low: 0.1, high: 0.5, q: 0.05}
+  cut: {distribution: q_log_uniform_values, min: 1, max: 99, q: 8.0}
+  heads: {values: [10, 6, 2]}
+  alpha: {values: [0.3, 0.4, 0.5]}
+  beta: {values: [0.25, 0.5, 1.0]}
+  mixed: {values: [0, 0.5, 1]}
   noise: {mu: 1, sigma: 0.1}
   inner:
     parameters:
@@ -74,6 +81,13 @@ def test_what_is_searched() -> None:
         "opt": Categorical("opt", ("adam", "sgd")),
         "decay": Float("decay", math.exp(-9.210340371976182), 1.0, "log"),
         "units": Integer("units", 8, 512, "log"),
+        "batch": Integer("batch", 32, 256, "log", step=8),
+        "rate": Float("rate", 0.1, 0.5, step=0.05),
+        "cut": Integer("cut", 0, 96, step=8),
+        "heads": Integer("heads", 2, 10, step=4),
+        "alpha": Float("alpha", 0.3, 0.5, step=0.1),
+        "beta": Float("beta", 0.25, 1.0, "pow2"),
+        "mixed": Categorical("mixed", (0, 0.5, 1)),
         "noise": Float("noise", 1 - 3 * 0.1, 1 + 3 * 0.1),
         "inner.gamma": Float("inner.gamma", 0.9, 0.99),
         "inner.weight_decay": Integer("inner.weight_decay", 0, 3),
@@ -87,7 +101,7 @@ def test_what_is_searched() -> None:
         "'early_terminate: {'type': 'hyperband'}'",
     ]
     assert said[2].startswith("the metric 'val/acc' is not read from W&B")
-    assert [line.split(":")[0] for line in said[3:]] == ["opt", "noise"]
+    assert [line.split(":")[0] for line in said[3:]] == ["opt", "cut", "noise"]
 
 
 def test_a_metric_without_a_goal_is_minimised() -> None:
@@ -224,7 +238,7 @@ def test_names_survive_with_a_command_of_the_users() -> None:
         ("opt: {values: adam}", "values of 'opt' must be a list, got 'adam'"),
         ("lr: {mn: 1}", "unknown key 'mn' of parameter 'lr'; did you mean 'min'?"),
         ("lr: {min: 1, max: 2, distribution: unifrm}", "did you mean 'uniform'?"),
-        ("lr: {low: 1, high: 2}", "unknown key 'low' of parameter 'lr'"),
+        ("lr: {low: 1, min: 1, high: 2}", "lr gives min and low, which are the same; leave one of them out"),
         ("lr: {}", "parameter 'lr' must hold value, values or min and max, got {}"),
         ("lr: 0.1", "parameter 'lr' must hold value, values or min and max, got 0.1"),
         ("lr: {min: 1}", "lr: the range has no max; give both"),
@@ -236,8 +250,9 @@ def test_names_survive_with_a_command_of_the_users() -> None:
         ("lr: {distribution: int_uniform, min: 1.5, max: 8}", "1.5 is no whole number, as int_uniform needs"),
         ("a: {parameters: {b: {value: 1}}, value: 3}", "'a' holds parameters and value; give one of them"),
         # What would change the runs, and cannot be done yet.
-        ("b: {distribution: q_uniform, q: 8, min: 32, max: 256}", "steps of 8 (q) cannot be searched yet; list the"),
-        ("d: {distribution: q_uniform, q: 0.05, min: 0.1, max: 0.5}", "values: [0.1, 0.15, 0.2, ...]"),
+        ("b: {distribution: q_uniform, q: 8, min: 0, max: 3}", "with steps of 8 (q) 0 to 3 has one value; lower q"),
+        ("b: {distribution: q_uniform, q: 0, min: 0, max: 3}", "q = 0 must be above 0"),
+        ("b: {distribution: q_uniform, q: 1e-300, min: 0, max: 3}", "steps of 1e-300 (q) are too small for 0 to 3"),
         ("x: {values: [null, 0.5]}", "write the text 'None'"),
         ("x: {value: [1, 2]}", "the value [1, 2] of 'x' is no number, text or boolean"),
         ('"a\\0b": {value: 1}', "has a character that no program can be given"),
@@ -245,10 +260,12 @@ def test_names_survive_with_a_command_of_the_users() -> None:
     ],
 )
 def test_a_parameter_that_cannot_be_is_one_line(text: str, message: str) -> None:
-    with pytest.raises(UsageError) as refused:
+    with pytest.raises((UsageError, SpaceError)) as refused:
         read(f"parameters:\n  {text}")
     assert message in str(refused.value)
-    assert str(refused.value).startswith("f.yaml: ") and "\n" not in str(refused.value)
+    assert str(refused.value).startswith("f.yaml: ") == isinstance(refused.value, UsageError) and "\n" not in str(
+        refused.value
+    )
 
 
 @pytest.mark.parametrize(

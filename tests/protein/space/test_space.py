@@ -3,9 +3,11 @@
 import hashlib
 import json
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -87,6 +89,57 @@ def test_a_float_of_any_range_round_trips_exactly(low: float, ratio: float, x: f
     params = space.from_unit([x])
     assert space.from_unit(space.to_unit(params)) == params
     assert low <= float(params["v"]) <= low * ratio
+
+
+GRIDS = st.tuples(st.booleans(), st.integers(-500, 500), st.integers(1, 60), st.integers(2, 300), st.integers(0, 9))
+
+
+@given(grid=GRIDS, scale=st.sampled_from(["linear", "log"]), rest=st.floats(0.0, 0.9))
+@settings(max_examples=200, deadline=None)
+def test_a_grid_has_the_decimal_numbers_that_people_write(
+    grid: tuple[bool, int, int, int, int], scale: Scale, rest: float
+) -> None:
+    """Low, low + step and so on, each with a bin of its own, also where the range is no multiple of the step."""
+    whole, low, step, count, digits = grid
+    whole, digits, low = whole and rest == 0, 0 if whole else digits, abs(low) + 1 if scale == "log" else low
+    unit = Decimal(1).scaleb(-digits)
+    values = [float((low + i * step) * unit) for i in range(count)]
+    high = float(Decimal(low + (count - 1) * step) * unit + Decimal(rest) * step * unit)
+    p: Float | Integer = (
+        Integer("v", low, int(high), scale, step=step)
+        if whole
+        else Float("v", values[0], high, scale, step=float(step * unit))
+    )
+    space = Space([p])
+    assert p.high == values[-1] and list(p.values() or ()) == values
+    numbers = np.array(values)
+    x_unit = p.encode(numbers)
+    assert np.array_equal(p.decode(x_unit), numbers)
+    assert np.array_equal(p.decode(space.canonical(x_unit[:, None])[:, 0]), numbers)
+    assert Space.from_dict(json.loads(json.dumps(space.to_dict()))) == space
+    assert set(p.decode(np.linspace(0.0, 1.0, 4 * count)).tolist()) <= set(values)
+    if scale == "linear":  # equal bins
+        edges = np.linspace(0.0, 1.0, count + 1)
+        for at in (edges[:-1] + 1e-6, edges[1:] - 1e-6):
+            assert np.array_equal(p.decode(at), numbers)
+
+
+def test_values_beside_the_grid_are_refused_but_for_errors_of_a_sum() -> None:
+    rate, width = Float("rate", 0.0, 0.5, step=0.1), Integer("width", 8, 100, step=8)
+    rate.check(0.1 + 0.2)
+    assert rate.numbers([0.1 + 0.2, 0.4]).tolist() == [0.3, 0.4] and rate.numeric(0.1 + 0.2) == 0.3
+    space = Space([rate, width])
+    assert space.key({"rate": 0.1 + 0.2, "width": 8}) == space.key({"rate": 0.3, "width": 8})
+    for parameter, value, message in (
+        (rate, 0.25, "0.25 is not one of 0.0, 0.1, ... 0.5, in steps of 0.1; the nearest is 0.2"),
+        (width, 20, "20 is not one of 8, 16, ... 96, in steps of 8; the nearest is 24"),
+        (width, 100, "100 is outside its range [8, 96]"),
+    ):
+        with pytest.raises(SpaceError, match=re.escape(message)):
+            parameter.check(value)
+        with pytest.raises(SpaceError, match=re.escape(message)):
+            parameter.numbers([value])
+        parameter.check(parameter.clip(value))
 
 
 @given(low=st.floats(1e-9, 0.5), high=st.floats(0.500001, 1.0 - 1e-9), x=st.floats(0.0, 1.0))
@@ -325,6 +378,15 @@ def test_a_missing_value_is_named() -> None:
         (lambda: Float("a", "0", 1.0), "'0' is not a number; for names, list them as choices"),  # type: ignore[arg-type]
         (lambda: Integer("a", 0.5, 1), "0.5 is not a whole number; give a whole number"),  # type: ignore[arg-type]
         (lambda: Integer("a", 0, 10**15), "count in larger units"),
+        (lambda: Float("a", 0.1, 0.9, step=2.0), r"step 2.0 is larger than its range \[0.1, 0.9\], which leaves one"),
+        (lambda: Integer("a", 1, 9, step=0), "step 0 must be above 0"),
+        (lambda: Integer("a", 1, 9, step=0.5), "step 0.5 is not a whole number"),  # type: ignore[arg-type]
+        (lambda: Float("a", 0.0, 1.0, step=True), "step True is not a number"),
+        (lambda: Float("a", 0.0, 1.0, step=math.nan), "step nan must be above 0 and finite"),
+        (lambda: Float("a", 0.0, 1.0, step=1e-17), "step 1e-17 is too small"),
+        (lambda: Float("a", 1e17, 2e17, step=1.0), "step 1.0 is too small"),
+        (lambda: Float("a", 0.1, 0.9, "logit", step=0.1), "a logit scale has no step"),
+        (lambda: Float("a", 0.0, 1.0, step=0.1, default=0.25), "value 0.25 is not one of 0.0, 0.1, ... 1.0"),
         (lambda: Float("a", 0.0, 1.0, default=2.0), "value 2.0 is outside its range"),
         (lambda: Categorical("a", ("x",)), "has 1 choice; give two or more"),
         (lambda: Categorical("a", ("x", "x")), "lists a choice twice in .*; keep each choice once"),
