@@ -85,8 +85,27 @@ def _of_surrogate(model: Surrogate | Table | SurrogateTask) -> Reference:
     return search(model)
 
 
+def best_config(task: Task) -> Array:
+    """Returns the unit coordinates, `d`, of the best config of a task whose truth is a formula or a model."""
+    model: Searchable | Surrogate | Table | None = None
+    if isinstance(task, SyntheticTask | SurrogateTask):
+        model = task
+    elif isinstance(task, RecordedTask):
+        model = task.surrogate
+    elif isinstance(task, RlTask):
+        model = task.table
+    if model is None:
+        raise ValueError(f"the truth of '{task.family}' cannot be searched")
+    return _searched(model)[1]
+
+
 def search(task: Searchable) -> Reference:
     """Searches the truth. Deterministic; a fraction of a second."""
+    return _searched(task)[0]
+
+
+def _searched(task: Searchable) -> tuple[Reference, Array]:
+    """Returns the scale of a task and the unit coordinates, `d`, of the best config."""
     rng = np.random.default_rng(12345)
     x = task.space.sample(_NUM_RANDOM, rng)
     score, cost, ok = task.final(x)
@@ -113,4 +132,5 @@ def search(task: Searchable) -> Reference:
     best = float(np.max(score))
     normalised = (score - median) / (best - median)
     ideal = hypervolume(normalised, cost, reference_score=0.0, reference_cost=max_cost)
-    return Reference(median=median, best=best, mean_cost=mean_cost, max_cost=max_cost, ideal_volume=ideal)
+    scale = Reference(median=median, best=best, mean_cost=mean_cost, max_cost=max_cost, ideal_volume=ideal)
+    return scale, np.asarray(x[np.argmax(score)])

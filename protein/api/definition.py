@@ -190,20 +190,24 @@ class _Swept:
     bounds: tuple[float, float] = (0.0, 0.0)
     scale: str = ""
     step: float | None = None
+    belief: tuple[Any, ...] | None = None
 
     def __str__(self) -> str:
         value = "" if self.value is None else f"{self.value}, "
+        belief = "" if self.belief is None else f", believed {self.belief[0]} ({self.belief[1]})"
         if self.choices:
-            return f"{value}swept over {' '.join(map(str, self.choices))}"
+            return f"{value}swept over {' '.join(map(str, self.choices))}{belief}"
         steps = "" if self.step is None else f", in steps of {self.step}"
-        return f"{value}swept from {self.bounds[0]} to {self.bounds[1]} ({self.scale}{steps})"
+        return f"{value}swept from {self.bounds[0]} to {self.bounds[1]} ({self.scale}{steps}){belief}"
 
 
 def _swept(parameter: Parameter, value: Any) -> _Swept:
     value = parameter.default if value is None else value
     if isinstance(parameter, Categorical):
-        return _Swept(value, choices=tuple(parameter.choices), kinds=tuple(map(type, parameter.choices)))
-    return _Swept(value, bounds=(parameter.low, parameter.high), scale=parameter.scale, step=parameter.step)
+        kinds_of = tuple(map(type, parameter.choices))
+        return _Swept(value, choices=tuple(parameter.choices), kinds=kinds_of, belief=parameter.belief)
+    bounds = parameter.low, parameter.high
+    return _Swept(value, bounds=bounds, scale=parameter.scale, step=parameter.step, belief=parameter.belief)
 
 
 def _shown(value: Any) -> str:

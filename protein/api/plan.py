@@ -151,6 +151,9 @@ def run(plan: Plan, listener: PlanListener, stop: threading.Event, backend: Back
         cap_given = plan.options.max_trial_seconds is not None
         if others is None and not plan.slots.gpus and (line := crowded(plan.slots.workers)) is not None:
             listener.note(line)
+        believed = [one.name for one in Space.from_dict(plan.spec.space).parameters if one.belief is not None]
+        if believed and plan.spec.method != "protein":
+            listener.note(f"method '{plan.spec.method}' does not use the belief about {', '.join(believed)}")
         listener.begin(
             Beginning(
                 sweep=sweep,

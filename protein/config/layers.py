@@ -13,6 +13,8 @@ keys, or a plain value, which is then fixed:
 
 `low` and `high` may be written for `min` and `max`.
 
+A range may also hold what the user believes in (see `protein.space.parameters`): `belief = [0.01, 3]`.
+
 FILE may also be the `config.json` that a trial or a training run leaves in its folder. It holds every value and no
 range. Its values replace those of the earlier layers, and the ranges of the earlier layers stay. Where a value lies
 outside its range, the range is widened to hold it. A value that the range's scale cannot hold is fixed instead: 0 on a
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from protein.space.parameters import Parameter  # loads numpy, which the help does not need
 
 NUMERIC_KEYS = ("min", "max", "scale", "step")
-RANGE_KEYS = (*NUMERIC_KEYS, "choices")
+RANGE_KEYS = (*NUMERIC_KEYS, "choices", "belief")
 OTHER_NAMES = {"low": "min", "high": "max"}  # of a range's keys, which may be written so, too
 _ENDS = (  # what others call min and max
     *(("low", "high"), ("lo", "hi"), ("lower", "upper"), ("lb", "ub"), ("minimum", "maximum"), ("min", "max")),
@@ -375,6 +377,10 @@ def _override(name: str, below: Setting, given: Any, source: str) -> Setting:
         for key in ("min", "max"):
             if key not in swept:
                 raise ConfigError(f"{source}: the range of {name} has no {key}; give both min and max")
+    if "belief" in given:
+        if not swept:
+            raise ConfigError(f"{source}: {name} has a belief and no range; give min and max, or choices, too")
+        swept["belief"] = given["belief"]
     value, value_source = below.value, below.source
     if "value" in given:
         value, value_source = given["value"], source
@@ -409,6 +415,7 @@ def _parameter(name: str, setting: Setting, values: Mapping[str, Any], run: Kind
             _check_bounds(name, given, source)
             low, high = (float(bound) if type(bound) is int else bound for bound in listed)
             parameter = Float(name, low, high, given.get("scale", "linear"), step=given.get("step"))
+        parameter = dataclasses.replace(parameter, belief=given.get("belief"))
     except SpaceError as error:
         raise ConfigError(f"{source}: {error}") from error
     for bound in listed:  # the trainer must take every value that a trial may get

@@ -9,9 +9,9 @@
     optimizer = { choices = ["adam", "sgd"] }
     batch = 64
 
-The ranges are written as in configs/, with `low` and `high` for `min` and `max` where you like. A plain value is fixed,
-and passed to the program, too. A table of tables is a section: `[space.train]` holds parameters that are called
-`train.lr` and so on.
+The ranges are written as in configs/, with `low` and `high` for `min` and `max` where you like, and also with a
+`belief`. A plain value is fixed, and passed to the program, too. A table of tables is a section: `[space.train]` holds
+parameters that are called `train.lr` and so on.
 
 Without `[space]`, every table of the file is a part of the space: `[lr]` with a min and a max, and sections as in
 configs/.
@@ -158,16 +158,16 @@ def _is_range(table: Mapping[str, Any]) -> bool:
 
 
 def _parameter(name: str, given: Mapping[str, Any], source: str) -> Parameter:
-    value = given.get("value")
+    value, belief = given.get("value"), given.get("belief")
     if "choices" in given:
         if clash := [key for key in NUMERIC_KEYS if key in given]:
             raise UsageError(f"{source}: {name} gives both choices and {clash[0]}; give either choices or min and max")
-        return Categorical(name, given["choices"], value)
+        return Categorical(name, given["choices"], value, belief=belief)
     for key in ("min", "max"):
         if key not in given:
             raise UsageError(f"{source}: the range of {name} has no {key}; give both min and max")
     scale: Scale = given.get("scale", "linear")
     low, high, step = given["min"], given["max"], given.get("step")
     if all(type(one) in (int, type(None)) for one in (low, high, step, value)):
-        return Integer(name, low, high, scale, value, step=step)
-    return Float(name, low, high, scale, value, step=step)
+        return Integer(name, low, high, scale, value, step=step, belief=belief)
+    return Float(name, low, high, scale, value, step=step, belief=belief)

@@ -71,9 +71,11 @@ def _setting(
     if below is not None and _range(searched) == _range(below):
         return None if _same(value, setting.value) else _table({"value": value})
     if isinstance(searched, Categorical):
-        return _table({"value": value, "choices": list(searched.choices)})
-    table = {"value": value, "min": searched.low, "max": searched.high, "scale": searched.scale}
-    return _table(table if searched.step is None else {**table, "step": searched.step})
+        table: dict[str, Any] = {"value": value, "choices": list(searched.choices)}
+    else:
+        table = {"value": value, "min": searched.low, "max": searched.high, "scale": searched.scale}
+        table |= {} if searched.step is None else {"step": searched.step}
+    return _table(table if searched.belief is None else {**table, "belief": list(searched.belief)})
 
 
 def _range(parameter: Parameter) -> Parameter:

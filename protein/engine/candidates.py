@@ -15,6 +15,7 @@ points at the cheap end, and teach hardly more about the other parameters.
 import numpy as np
 from numpy.typing import NDArray
 
+from protein.engine.beliefs import Beliefs
 from protein.engine.gp import Array
 from protein.engine.settings import EngineSettings
 from protein.space import Categorical, Space
@@ -113,7 +114,20 @@ def spread(space: Space, centers: Array, settings: EngineSettings, rng: np.rando
     return np.concatenate(parts)
 
 
-def initial_points(space: Space, *, seed: int, cost_share: float, start: Array | None, pull: float) -> Array:
+def believed(space: Space, beliefs: Beliefs, centers: Array, num_points: int, rng: np.random.Generator) -> Array:
+    """Returns valid points drawn from beliefs, at most `num_points x d`: over the whole box, and around the centers."""
+    held, half = beliefs.held, num_points // 2
+    if not held:
+        return np.empty((0, space.num_dims))
+    near = centers[np.arange(half) % len(centers)]
+    near[:, held] = rng.random((half, len(held)))
+    x = beliefs.drawn(np.concatenate([rng.random((half, space.num_dims)), _awake(space, near, rng)]))
+    return np.asarray(x[space.valid(x)])
+
+
+def initial_points(
+    space: Space, *, seed: int, cost_share: float, start: Array | None, pull: float, beliefs: Beliefs | None = None
+) -> Array:
     """Returns a sequence of valid points, `n x d`, in the order in which the design takes them.
 
     Args:
@@ -123,13 +137,17 @@ def initial_points(space: Space, *, seed: int, cost_share: float, start: Array |
         start: the sweep's first trial, `d`, or None.
         pull: every second point is moved this share of the way to `start`, in [0, 1]. So half of the design covers the
             space, and half covers the surroundings of a config that the user believes in.
+        beliefs: every second point, the same ones, has its values of these parameters drawn from the beliefs.
     """
     from scipy.stats import qmc  # late: it takes as long to load as all the rest of the engine
 
     rng = np.random.default_rng([seed, 1])
     x = qmc.Sobol(space.num_dims, scramble=True, rng=rng).random(_NUM_POINTS)
+    believed = None if beliefs is None else beliefs.drawn(x[1::2])
     if start is not None and pull > 0:  # what does not exist at the start pulls nothing
         x[1::2] += pull * np.where(space.active(start[None, :]), start - x[1::2], 0.0)
+    if beliefs is not None and believed is not None:
+        x[1::2, beliefs.positions] = believed[:, beliefs.positions]
     if space.cost_index is not None:
         x[:, space.cost_index] *= cost_share
     x = space.canonical(x)
@@ -140,8 +158,9 @@ def initial_points(space: Space, *, seed: int, cost_share: float, start: Array |
 def middle(space: Space) -> Array:
     """Returns where a sweep without an initial config begins, `d`: in the middle of every range.
 
-    People place ranges around what they believe in. The cost parameter is at the end of the lower third of its range,
-    and a choice is the one that is named first. Where a constraint forbids that, it is the nearest of some valid ones.
+    People place ranges around what they believe in. Where they state a belief, it is the belief's centre. The cost
+    parameter is at the end of the lower third of its range, and a choice is the one that is named first. Where a
+    constraint forbids that, it is the nearest of some valid ones.
     """
     x = np.full(space.num_dims, 0.5)
     for i, parameter in enumerate(space.parameters):
@@ -149,6 +168,9 @@ def middle(space: Space) -> Array:
             x[i] = parameter.encode(np.zeros(1))[0]
     if space.cost_index is not None:
         x[space.cost_index] = _MIDDLE_COST
+    beliefs = Beliefs.of(space)
+    for i, center in ({} if beliefs is None else beliefs.center).items():
+        x[i] = center
     x = space.canonical(x[None, :])
     if not space.valid(x)[0]:
         near = space.sample(_NUM_POINTS, np.random.default_rng(0))

@@ -17,9 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protein.engine.acquisition import cost_levels, front_at, log_value
+from protein.engine.beliefs import Beliefs
 from protein.engine.budget import AffordableCost, cheapest_points
 from protein.engine.candidates import (
     all_points,
+    believed,
     initial_points,
     interleaved,
     ladders,
@@ -114,12 +116,14 @@ class ProteinDesigner:
             self._start_kind, self._start_origin = SuggestionKind.INITIAL_CONFIG, _INITIAL_CONFIG + moved
         self._x_start = space.canonical(space.to_unit(self._start)[None, :])[0]
         self._listed = all_points(space)
+        self._beliefs = Beliefs.of(space)
         self._initial = initial_points(
             space,
             seed=seed,
             cost_share=settings.initial_cost_share,
             start=self._x_start,
             pull=0.0 if start is None else settings.initial_pull,
+            beliefs=self._beliefs,
         )
         if start is None:
             others = other_choices(space, self._x_start)
@@ -260,6 +264,7 @@ class ProteinDesigner:
                 start=self._x_start,
                 listed=self._listed,
                 sources=self._sources,
+                beliefs=self._beliefs,
                 continuable=Continuable.of(self._space, history, data.x_running),
                 rng=rng,
             )
@@ -285,6 +290,7 @@ class Search:
         start: Array,
         listed: Array | None,
         sources: Sequence[SourceSweep],
+        beliefs: Beliefs | None,
         continuable: Continuable,
         rng: np.random.Generator,
     ) -> None:
@@ -298,6 +304,7 @@ class Search:
             start: the initial config, or where the sweep began without one, `d`.
             listed: every point of a space that has few, `n x d`, or None.
             sources: the source sweeps.
+            beliefs: of the user; None: there are none.
             continuable: the finished trials that can be continued.
             rng: source of randomness.
         """
@@ -314,6 +321,10 @@ class Search:
         self._x_front, self._front_mean, self._front_log_cost = self._known_points()
         self._beaten_mean, self._beaten_log_cost = self._to_beat()
         self._able, self._x_longer, self._which_longer = self._longer_runs(continuable)
+        # Every second suggestion ignores beliefs. Without results from elsewhere, nothing could contradict them.
+        follows = beliefs is not None and data.num_trials % settings.belief_every == 0
+        self._beliefs = beliefs.tested(self._score, self._centers(), settings, rng) if beliefs and follows else None
+        self._belief_power = settings.belief_fade / max(data.num_trials - len(data.x_running), 1)
 
     def _failures(self) -> tuple[FailureModel, float]:
         """Returns the model of failures, and the least probability of a score that a new trial needs.
@@ -377,6 +388,9 @@ class Search:
         """Returns the most valuable point that may be started, or None when none may."""
         centers = self._centers()
         x = self._listed if self._listed is not None else spread(self._space, centers, self._settings, self._rng)
+        if self._beliefs is not None and self._listed is None:
+            num_points = self._settings.num_believed
+            x = np.concatenate([x, believed(self._space, self._beliefs, centers, num_points, self._rng)])
         x = self._startable(x)
         if not len(x):
             fresh = self._space.sample(64, self._rng)
@@ -393,8 +407,9 @@ class Search:
             if len(more_x):
                 x, value = np.concatenate([x, more_x]), np.concatenate([value, self._value(more_x, levels, front)])
         chosen = x[int(np.argmax(value))]
+        swayed = self._beliefs is not None and int(np.argmax(value - self._sway(x))) != int(np.argmax(value))
         better = self._continuation(levels, front, float(np.max(value)))
-        return better or self._suggestion(chosen, self._space.from_unit(chosen), self._reason(chosen))
+        return better or self._suggestion(chosen, self._space.from_unit(chosen), self._reason(chosen, swayed))
 
     def _longer_runs(self, able: Continuable) -> tuple[Continuable, Array, NDArray[np.intp]]:
         """Returns trials that may go on, valid longer runs of them, `m x d`, and which trial each continues, `m`."""
@@ -501,9 +516,22 @@ class Search:
             best_share=self._settings.best_share,
             log_price=None if behind is None else np.log(rest_seconds(np.exp(cost_mean), behind)),
         )
-        return value - _UNSAFE_PENALTY * np.maximum(self._least_p_ok - p_ok, 0.0)
+        value = value - _UNSAFE_PENALTY * np.maximum(self._least_p_ok - p_ok, 0.0)
+        return value if self._beliefs is None else value + self._sway(x)
 
-    def _reason(self, x: Array) -> str:
+    def _sway(self, x: Array) -> Array:
+        """Returns what the beliefs add to the value of candidates, `m`; 0 at their centres, below 0 elsewhere."""
+        if self._beliefs is None:
+            return np.zeros(len(x))
+        return self._belief_power * self._beliefs.log_weight(x, self._settings.belief_doubt)
+
+    def _reason(self, x: Array, swayed: bool = False) -> str:
+        dropped = [] if self._beliefs is None else self._beliefs.dropped
+        words = ", near what is believed" if swayed else ""
+        words += f" (results contradict the belief about {', '.join(dropped)})" if dropped else ""
+        return self._aim(x) + words
+
+    def _aim(self, x: Array) -> str:
         log_cost = float(self._cost.predict(x[None, :])[0][0])
         seconds = format_seconds(self._slowdown * math.exp(log_cost))
         index = front_indices(self._front_mean, np.exp(self._front_log_cost))

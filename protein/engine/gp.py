@@ -307,6 +307,11 @@ class GaussianProcess:
         variance = self.kernel.variance(x) - np.einsum("ij,ij->j", v, v)
         return mean, np.sqrt(np.maximum(variance, 1e-12))
 
+    def covariance(self, x: Array) -> Array:
+        """Returns the posterior covariance of the noiseless process at `m x p` inputs, `m x m`."""
+        v = solve_triangular(self.chol, self.kernel(x, self.x).T, lower=True, check_finite=False)
+        return np.asarray(self.kernel(x, x) - v.T @ v)
+
     def noise_at(self, x: Array) -> Array:
         """Returns the variance of one run's target around the true one at `m x p` inputs, `m`."""
         risen = self.kernel.amplitude(x) ** 2 if self.noise_rises else np.ones(len(x))

@@ -51,6 +51,11 @@ class EngineSettings:
         num_refinements: candidates around each of them.
         refine_widths: the widest step of each round, in unit coordinates.
         num_continued: finished trials that may be continued, for each suggestion; 0: none ever is.
+        belief_fade: B of `protein.engine.beliefs`.
+        belief_doubt: w of `protein.engine.beliefs`.
+        belief_dropped: above this probability that it is wrong, a belief is ignored.
+        belief_every: every so many-th suggestion follows the beliefs, and the others do not know them.
+        num_believed: candidates that are drawn from the beliefs, as far as there are any.
     """
 
     num_initial: int = 8
@@ -90,3 +95,8 @@ class EngineSettings:
     num_refinements: int = 32
     refine_widths: tuple[float, ...] = (0.1, 0.03)
     num_continued: int = 4
+    belief_fade: float = 10.0
+    belief_doubt: float = 0.1
+    belief_dropped: float = 0.5
+    num_believed: int = 200
+    belief_every: int = 2

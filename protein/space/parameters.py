@@ -15,6 +15,11 @@ to `high`, which is lowered to the last of them. They are the float64 nearest to
 
 `when` says under which condition on other parameters a parameter exists, as in `when="model == 'svc'"`. See
 `protein.space.space`.
+
+A belief about a number is a centre and a spread, one standard deviation. On a linear scale the spread is a distance. On
+a log and a pow2 scale it is a factor: (3e-4, 3) means from 1e-4 to 9e-4. On a logit scale it is a distance of
+ln(v / (1 - v)): with a spread of 0.7 the odds v / (1 - v) are twice or half as high. A belief about a choice is the
+favourite and its probability; the other choices share the rest evenly.
 """
 
 import contextlib
@@ -64,12 +69,14 @@ class Float:
     default: float | None = None
     when: str | None = dataclasses.field(default=None, kw_only=True)
     step: float | None = dataclasses.field(default=None, kw_only=True)
+    belief: tuple[float, float] | None = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         _check_range(self)
         _check_when(self)
         if self.default is not None:
             self.check(self.default, "value ")
+        _check_belief(self)
 
     def check(self, value: Any, what: str = "") -> None:
         """Raises `SpaceError` unless `value` is a number (not a bool) of the range: a power of two, or on its grid."""
@@ -152,6 +159,7 @@ class Integer:
     default: int | None = None
     when: str | None = dataclasses.field(default=None, kw_only=True)
     step: int | None = dataclasses.field(default=None, kw_only=True)
+    belief: tuple[int, float] | None = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.scale == "logit":
@@ -160,6 +168,7 @@ class Integer:
         _check_when(self)
         if self.default is not None:
             self.check(self.default, "value ")
+        _check_belief(self)
 
     def check(self, value: Any, what: str = "") -> None:
         """Raises `SpaceError` unless `value` is an int (not a bool) of the range: a power of two, or on its grid."""
@@ -218,6 +227,7 @@ class Categorical:
     choices: Sequence[ParamValue]  # kept as a tuple
     default: ParamValue | None = None
     when: str | None = dataclasses.field(default=None, kw_only=True)
+    belief: tuple[ParamValue, float] | None = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         _check_name(self.name)
@@ -242,6 +252,7 @@ class Categorical:
             )
         if self.default is not None:
             self.check(self.default, "value ")
+        _check_belief(self)
 
     def check(self, value: Any, what: str = "") -> None:
         """Raises `SpaceError` unless `value` is one of the choices."""
@@ -285,6 +296,16 @@ class Categorical:
 
 
 Parameter = Float | Integer | Categorical
+
+
+def unit_belief(parameter: Float | Integer, belief: tuple[float, float]) -> tuple[float, float]:
+    """Returns a belief's centre and standard deviation in unit coordinates."""
+    center, spread = belief
+    numbers = np.array([center, parameter.low, parameter.high], dtype=np.float64)
+    by_factor = parameter.scale in ("log", "pow2")
+    _, low, high = _to_scale(numbers, "log" if by_factor else parameter.scale).tolist()
+    x, x_low, x_high = parameter.encode(numbers).tolist()
+    return x, (math.log(spread) if by_factor else spread) * (x_high - x_low) / (high - low)
 
 
 def parameter_name(name: str) -> str:
@@ -384,6 +405,40 @@ def _check_step(parameter: Float | Integer) -> None:
         return
     last = low + count * step if whole else float(min(_on_grid(parameter, np.asarray(float(count))), high))
     object.__setattr__(parameter, "high", last)
+
+
+def _check_belief(parameter: "Parameter") -> None:
+    """Raises `SpaceError` unless the belief is a pair whose first part is a value and whose second part is a spread.
+
+    For a choice the second part is its probability.
+    """
+    given: Any = parameter.belief
+    if given is None:
+        return
+    name, choice = parameter.name, isinstance(parameter, Categorical)
+    if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != 2:
+        meant = "a choice and its probability" if choice else "a centre and a spread, as in (3e-4, 3)"
+        raise SpaceError(f"parameter '{name}': a belief is {meant}, got {given!r:.80}")
+    center, spread = plain(given[0]), plain(given[1])
+    parameter.check(center, "the centre of the belief, " if not choice else "the belief, ")
+    if isinstance(spread, bool) or not isinstance(spread, int | float) or not math.isfinite(spread):
+        raise SpaceError(f"parameter '{name}': {spread!r:.80} in its belief is not a finite number")
+    if isinstance(parameter, Categorical):
+        even = 1 / len(parameter.choices)
+        if not even < spread < 1:
+            raise SpaceError(
+                f"parameter '{name}': the probability {spread} of its belief must lie between {even:.3g}, as likely as"
+                " any other, and 1"
+            )
+    elif parameter.scale in ("log", "pow2"):
+        if not spread > 1:
+            raise SpaceError(
+                f"parameter '{name}': the spread {spread} of its belief must be above 1; on a {parameter.scale} scale"
+                " it is a factor, as 3 for three times more or less"
+            )
+    elif not spread > 0:
+        raise SpaceError(f"parameter '{name}': the spread {spread} of its belief must be above 0")
+    object.__setattr__(parameter, "belief", (center, spread))
 
 
 def _remedy(bound: Any, whole: bool) -> str:

@@ -41,7 +41,11 @@ _MAX_DRAWS = 1 << 18  # points drawn at most to collect valid ones
 _NUM_TURNS = 4  # in which equalities are solved, for another parameter each time
 _NUM_LISTED = 64  # values of a parameter that are all tried
 _NUM_CASES = 1 << 12  # combinations of values that are tried to decide that a condition is never or always true
-_LATER_FIELDS = ("when", "step")  # of parameters; not in stored spaces that have none, so that those stay as they were
+_LATER_FIELDS = (
+    "when",
+    "step",
+    "belief",
+)  # of parameters; not in stored spaces that have none, so that those stay as they were
 _ABSENT = object()  # no value, where None may be one
 
 

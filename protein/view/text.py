@@ -43,19 +43,25 @@ def cleaned(text: str, most: int | None = None) -> str:
 
 
 def searched(parameter: Parameter) -> str:
-    """Returns what is searched of a parameter: `lr 0.0001 to 0.1 (log)`, `depth 1 to 8 (whole)`, `opt (adam sgd)`."""
+    """Returns what is searched of a parameter: `lr 0.0001 to 0.1 (log)`, `depth 1 to 8 (whole)`, `opt (adam sgd)`.
+
+    A belief follows: `opt (adam sgd, believed adam)`.
+    """
+    believed = [] if parameter.belief is None else [f"believed {param(parameter.belief[0])}"]
     if isinstance(parameter, Categorical):
         plain = [str(cell(choice)) for choice in parameter.choices]
         told_apart = [
             repr(choice) if plain.count(text) > 1 or not text.strip() else text
             for choice, text in zip(parameter.choices[:MAX_CHOICES], plain, strict=False)
         ]
-        return f"{parameter.name} ({' '.join(told_apart)}{' ...' if len(plain) > MAX_CHOICES else ''})"
+        listed = f"{' '.join(told_apart)}{' ...' if len(plain) > MAX_CHOICES else ''}"
+        return f"{parameter.name} ({', '.join([listed, *believed])})"
     kinds: list[str] = [] if parameter.scale == "linear" else [parameter.scale]
     if parameter.step is not None:
         kinds.append(f"in steps of {parameter.step:g}")
     elif isinstance(parameter, Integer) and parameter.scale != "pow2":
         kinds.append("whole")
+    kinds += believed
     low, high = (f"{end:d}" if isinstance(end, int) else f"{end:g}" for end in (parameter.low, parameter.high))
     return f"{parameter.name} {low} to {high}" + (f" ({', '.join(kinds)})" if kinds else "")
 

@@ -86,6 +86,26 @@ def test_choices_and_a_numeric_range_replace_each_other(folder: Path) -> None:
     assert make_space(layers).parameter("train.gamma") == Float("train.gamma", 0.9, 0.99, "linear", 0.99)
 
 
+def test_a_belief_stands_beside_a_range_and_is_written_with_it(folder: Path) -> None:
+    own = folder / "own.toml"
+    own.write_text("[train]\nlearning_rate = { belief = [1e-3, 3] }\nprecision = { belief = ['bf16', 0.8] }\n")
+    layers = load("pong", config_file=own, directory=folder)
+    space = make_space(layers)
+    assert space.parameter("train.learning_rate").belief == (1e-3, 3)
+    assert space.parameter("train.precision").belief == ("bf16", 0.8)
+    written = folder / "written.toml"
+    below = load("pong", directory=folder)
+    written.write_text(to_toml(layers.values(), space, below, ["a head"], found="searched"))
+    assert make_space(load("pong", config_file=written, directory=folder)) == space
+    for text, said in (
+        ("learning_rate = { belief = [1, 3] }", "own.toml: .*centre of the belief, 1 is outside its range"),
+        ("beta1 = { belief = [0.9, 0.1] }", "own.toml: train.beta1 has a belief and no range; give min and max"),
+    ):
+        own.write_text(f"[train]\n{text}\n")
+        with pytest.raises(ConfigError, match=said):
+            make_space(load("pong", config_file=own, directory=folder))
+
+
 @pytest.mark.parametrize("value", [0.003, 0.01])
 def test_a_flag_takes_a_value_out_of_the_space_even_when_it_is_the_default(folder: Path, value: float) -> None:
     space = make_space(load("pong", flags={"train.learning_rate": value}, directory=folder))

@@ -60,6 +60,21 @@ def test_our_own_form(tmp_path: Path) -> None:
     assert (given.command, given.warnings) == (None, ())
 
 
+def test_beliefs_in_our_own_form(tmp_path: Path) -> None:
+    text = (
+        '[space]\nlr = { min = 1e-5, max = 0.1, scale = "log", belief = [3e-4, 3] }\n'
+        'opt = { choices = ["adam", "sgd"], belief = ["adam", 0.7] }\n'
+        "n = { low = 8, high = 64, step = 8, belief = [16, 8] }\n"
+    )
+    assert parameters(read(file(tmp_path, "space.toml", text))) == {
+        "lr": Float("lr", 1e-5, 1e-1, "log", belief=(3e-4, 3)),
+        "opt": Categorical("opt", ("adam", "sgd"), belief=("adam", 0.7)),
+        "n": Integer("n", 8, 64, step=8, belief=(16, 8)),
+    }
+    with pytest.raises(UsageError, match=r"'lr': the centre of the belief, 1\.0 is outside its range"):
+        read(file(tmp_path, "space.toml", text.replace("3e-4", "1.0")))
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

@@ -1,5 +1,6 @@
 """The search space: what it accepts, what it refuses and how, and its round trips."""
 
+import dataclasses
 import hashlib
 import json
 import math
@@ -18,7 +19,7 @@ from patience import PATIENCE_SECONDS
 
 from protein.errors import SpaceError
 from protein.space import Categorical, Float, Integer, Parameter, Space
-from protein.space.parameters import Scale
+from protein.space.parameters import Scale, unit_belief
 
 MIXED = Space(
     [
@@ -303,6 +304,48 @@ def test_json_round_trip() -> None:
         Space.from_dict({"parameters": [{"type": "floot"}]})
 
 
+def test_a_belief_is_stored_with_the_space_and_a_space_without_one_is_stored_as_ever() -> None:
+    believed = Space(
+        [
+            Float("lr", 1e-5, 0.1, "log", belief=(3e-4, 3)),
+            Integer("batch", 8, 64, "pow2", belief=(32, 2)),
+            Categorical("opt", ("adam", "sgd", "lion"), belief=("adam", 0.7)),
+        ]
+    )
+    again = Space.from_dict(json.loads(json.dumps(believed.to_dict())))
+    assert again == believed and again.parameters == believed.parameters
+    assert again != Space([dataclasses.replace(p, belief=None) for p in believed.parameters])
+    assert all("belief" not in fields for fields in MIXED.to_dict()["parameters"])
+
+
+@given(
+    scale=st.sampled_from(["linear", "log", "logit", "pow2"]),
+    low=st.floats(0.001, 0.4),
+    width=st.floats(0.01, 0.5),
+    at=st.floats(0.0, 0.5),
+    spread=st.floats(0.01, 0.5),
+)
+@settings(max_examples=100, deadline=None)
+def test_a_spread_is_a_distance_or_a_factor_on_the_scale(
+    scale: Scale, low: float, width: float, at: float, spread: float
+) -> None:
+    """One standard deviation above the centre lies the value that the user means."""
+    if scale == "pow2":
+        parameter = Float("a", 2.0**-8, 2.0**8, scale, belief=(0.25, 2.0 ** round(1 + 10 * spread)))
+    else:
+        parameter = Float("a", low, low + width, scale)
+        center = float(parameter.decode(np.array([at]))[0])
+        parameter = dataclasses.replace(parameter, belief=(center, 1.0 + spread if scale == "log" else spread))
+    assert parameter.belief is not None
+    center, stated = parameter.belief
+    odds = center / (1.0 - center) * math.exp(stated)
+    above = {"linear": center + stated, "logit": odds / (1.0 + odds)}.get(scale, center * stated)
+    x, sd = unit_belief(parameter, parameter.belief)
+    # The value may lie beyond the range, where a coordinate is still defined on every scale.
+    assert x + sd == pytest.approx(float(parameter.encode(np.array([above]))[0]), rel=1e-3, abs=1e-6)
+    assert x == pytest.approx(float(parameter.encode(np.array([center]))[0]))
+
+
 def test_snap_keeps_what_is_valid_to_the_last_bit() -> None:
     params = {**MIXED.default(), "train.learning_rate": 0.00123456789}
     assert MIXED.snap(params) == params
@@ -411,6 +454,23 @@ def test_a_missing_value_is_named() -> None:
         (lambda: Space([Float("a", 0.0, 1.0)], fixed=["b"]), r"fixed must map names to values, .* got \['b'\]"),  # type: ignore[arg-type]
         (lambda: Space([Float("a", 0.0, 1.0)], fixed={"b": 10**400}), "'b' is fixed to a number of more than"),
         (lambda: Categorical("a", {"x", "y"}), "got a set; a sweep needs their order"),  # type: ignore[arg-type]
+        (
+            lambda: Float("a", 0.1, 1.0, belief=(2.0, 0.1)),
+            r"centre of the belief, 2.0 is outside its range \[0.1, 1.0\]",
+        ),
+        (lambda: Float("a", 0.1, 1.0, belief=(math.nan, 0.1)), "centre of the belief, nan is outside its range"),
+        (lambda: Float("a", 0.1, 1.0, belief=(0.2, 0)), "spread 0 of its belief must be above 0"),
+        (lambda: Float("a", 0.1, 1.0, belief=(0.2, math.inf)), "inf in its belief is not a finite number"),
+        (lambda: Float("a", 0.1, 1.0, belief=(0.2, "1")), "'1' in its belief is not a finite number"),  # type: ignore[arg-type]
+        (lambda: Float("a", 0.1, 1.0, "log", belief=(0.2, 1)), "must be above 1; on a log scale it is a factor"),
+        (lambda: Integer("a", 1, 64, "pow2", belief=(48, 2)), "centre of the belief, 48 is not a power of two"),
+        (lambda: Integer("a", 1, 64, belief=(4.0, 2)), "4.0 is a float, not a whole number; give 4"),  # type: ignore[arg-type]
+        (lambda: Float("a", 0.1, 1.0, belief=0.2), "a belief is a centre and a spread, as in .3e-4, 3., got 0.2"),  # type: ignore[arg-type]
+        (lambda: Float("a", 0.1, 1.0, belief=(0.2, 1, 3)), "a belief is a centre and a spread"),  # type: ignore[arg-type]
+        (lambda: Categorical("a", ("x", "y"), belief=("z", 0.7)), "the belief, 'z' is not one of its choices"),
+        (lambda: Categorical("a", ("x", "y"), belief=("x", 0.5)), "probability 0.5 .* must lie between 0.5, .*, and 1"),
+        (lambda: Categorical("a", ("x", "y"), belief=("x", 1)), "probability 1 of its belief must lie between"),
+        (lambda: Categorical("a", ("x", "y"), belief="x"), "a belief is a choice and its probability, got 'x'"),  # type: ignore[arg-type]
     ],
 )
 def test_a_space_that_cannot_be_searched_is_refused(build: Callable[[], object], message: str) -> None:
