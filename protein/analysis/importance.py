@@ -11,6 +11,9 @@ to all three.
 Results are scores or the logarithm of costs. All methods see unit coordinates (`protein.space`), so a parameter on a
 log scale counts by its logarithm. Trials that were stopped before their end count with what they reached.
 
+A parameter that not all configs have is judged by the trials that have it. PED-ANOVA compares the best tenth of these
+with all of these. The forest is asked to do without its values there, and its loss is that over all trials.
+
 Sources: Watanabe, Bansal and Hutter, PED-ANOVA: Efficiently Quantifying Hyperparameter Importance in Arbitrary
 Subspaces (2023); Breiman, Random Forests (2001), section 10.
 """
@@ -21,6 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from protein.analysis.model_maps import weighted_parts
 from protein.engine.gp import Array, single_thread
@@ -29,7 +33,7 @@ from protein.engine.pareto import MIN_COST_SECONDS
 from protein.engine.score_model import ScoreScale, fit_score_model
 from protein.engine.settings import EngineSettings
 from protein.errors import UsageError
-from protein.space import Categorical, Space
+from protein.space import Categorical, Parameter, Space
 from protein.spelling import counted
 from protein.types import Observation
 
@@ -155,8 +159,10 @@ def _answer(method: str, space: Space, data: History, x: Array, result: Array, t
         return dataclasses.replace(
             about, problem=f"needs {MIN_TRIALS} trials with a score, and has {len(x)}; wait for more"
         )
+    groups = _groups(space, x)
+    rare = [space.names[i] for rows, own in groups for i in own if rows.sum() < MIN_TRIALS]
     fixed = [
-        name for name, spread in zip(space.names, np.ptp(data.x_scored, axis=0).tolist(), strict=True) if not spread
+        space.names[i] for rows, own in groups for i in own if space.names[i] not in rare and not np.ptp(x[rows, i])
     ]
     if len(fixed) == space.num_dims:
         return dataclasses.replace(
@@ -174,7 +180,7 @@ def _answer(method: str, space: Space, data: History, x: Array, result: Array, t
         LENGTH_SCALES: lambda: _length_scales(about, space, data),
     }
     try:
-        return dataclasses.replace(_without(fixed, compute[method]()), num_trials=len(x))
+        return dataclasses.replace(_without(fixed, rare, compute[method]()), num_trials=len(x))
     except ImportError as error:
         package = {"optuna": "Optuna", "sklearn": "scikit-learn"}.get((error.name or "").partition(".")[0])
         if package is None:
@@ -184,28 +190,57 @@ def _answer(method: str, space: Space, data: History, x: Array, result: Array, t
         return dataclasses.replace(about, problem=f"failed on these trials ({type(error).__name__}: {error})")
 
 
-def _without(fixed: Sequence[str], found: Importance) -> Importance:
-    """Returns a result in which parameters that had one value in all trials have no share.
+def _without(fixed: Sequence[str], rare: Sequence[str], found: Importance) -> Importance:
+    """Returns a result in which parameters have no share that had one value in all trials, or that few trials have.
 
     PED-ANOVA gives them one, because its densities of few trials are wider than those of many. The length scales give
     them that of the prior.
     """
-    if not fixed:
+    if not fixed and not rare:
         return found
-    shares = _shares({name: 0.0 if name in fixed else share for name, share in found.shares.items()})
-    them = "it" if len(fixed) == 1 else "them"
-    said = f"all trials have the same {', '.join(fixed)}, so nothing is known of {them}"
-    return dataclasses.replace(found, shares=shares, warning="; ".join(filter(None, (found.warning, said))))
+    gone = {*fixed, *rare}
+    shares = _shares({name: 0.0 if name in gone else share for name, share in found.shares.items()})
+    said = [found.warning] if found.warning else []
+    for names, why in ((fixed, "all trials have the same"), (rare, f"fewer than {MIN_TRIALS} trials have")):
+        if names:
+            them = "it" if len(names) == 1 else "them"
+            said.append(f"{why} {', '.join(names)}, so nothing is known of {them}")
+    return dataclasses.replace(found, shares=shares, warning="; ".join(said))
 
 
 def _ped_anova(about: Importance, space: Space, x_unit: Array, result: Array) -> Importance:
+    values, num_top = dict.fromkeys(space.names, 0.0), len(x_unit)
+    for rows, own in _groups(space, x_unit):
+        if (count := int(rows.sum())) < MIN_TRIALS:
+            continue
+        # The best tenth, but at least five, and at most half: below that its estimate is noise.
+        share = min(max(_TOP_SHARE, _MIN_TOP / count), 0.5)
+        values |= _divergences([space.parameters[i] for i in own], x_unit[rows][:, own], result[rows], share)
+        num_top = min(num_top, math.ceil(share * count))
+    few = counted(num_top, "trial counts as the best one", "trials count as the best ones")
+    warning = "" if num_top > _MIN_TOP else f"only {few}; more will change this"
+    return dataclasses.replace(about, values=values, shares=_shares(values), warning=warning)
+
+
+def _groups(space: Space, x_unit: Array) -> list[tuple[NDArray[np.bool_], list[int]]]:
+    """Returns in which of n trials, `n`, which parameters are active: a pair for those that the same trials have."""
+    found: dict[bytes, tuple[NDArray[np.bool_], list[int]]] = {}
+    for i, rows in enumerate(space.active(x_unit).T):
+        found.setdefault(rows.tobytes(), (rows, []))[1].append(i)
+    return list(found.values())
+
+
+def _divergences(
+    parameters: Sequence[Parameter], x_unit: Array, result: Array, top_share: float
+) -> Mapping[str, float]:
+    """Returns what Optuna's PED-ANOVA says of k parameters, from `n x k` coordinates and `n` results."""
     import optuna
     from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
     from optuna.importance import PedAnovaImportanceEvaluator
 
     distributions: dict[str, BaseDistribution] = {}
     columns: list[list[float | int]] = []
-    for i, parameter in enumerate(space.parameters):
+    for i, parameter in enumerate(parameters):
         listed = parameter.values()
         if listed is None or len(listed) > _MAX_COUNTED:
             distributions[parameter.name] = FloatDistribution(0.0, 1.0)
@@ -221,26 +256,18 @@ def _ped_anova(about: Importance, space: Space, x_unit: Array, result: Array) ->
         columns.append(position.tolist())
     trials = [
         optuna.trial.create_trial(
-            params=dict(zip(space.names, row, strict=True)), distributions=distributions, value=value
+            params=dict(zip(distributions, row, strict=True)), distributions=distributions, value=v
         )
-        for row, value in zip(zip(*columns, strict=True), result.tolist(), strict=True)
+        for row, v in zip(zip(*columns, strict=True), result.tolist(), strict=True)
     ]
-    # The best tenth, but at least five, and at most half: below that its estimate is noise.
-    share = min(max(_TOP_SHARE, _MIN_TOP / len(trials)), 0.5)
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
         study = optuna.create_study(direction="maximize")
         study.add_trials(trials)
-        values = PedAnovaImportanceEvaluator(target_quantile=share).evaluate(study)
+        return dict(PedAnovaImportanceEvaluator(target_quantile=top_share).evaluate(study))
     finally:
         optuna.logging.set_verbosity(verbosity)
-    num_top = math.ceil(share * len(trials))
-    few = counted(num_top, "trial counts as the best one", "trials count as the best ones")
-    warning = "" if num_top > _MIN_TOP else f"only {few}; more will change this"
-
-    found = {name: values[name] for name in space.names}
-    return dataclasses.replace(about, values=found, shares=_shares(found), warning=warning)
 
 
 def _permutation(about: Importance, space: Space, x_unit: Array, result: Array) -> Importance:
@@ -255,8 +282,23 @@ def _permutation(about: Importance, space: Space, x_unit: Array, result: Array) 
         forest.fit(x_unit[train], result[train])
         found = permutation_importance(
             forest, x_unit[test], result[test], n_repeats=_NUM_REPEATS, random_state=_SEED, n_jobs=1
-        )
-        drops.append(found.importances)
+        ).importances
+        for rows, own in _groups(space, x_unit[test]):
+            if rows.all():
+                continue
+            found[own] = 0.0
+            if rows.sum() > 1:  # shuffled where it is active alone; by the share of the variance of all trials
+                some = permutation_importance(
+                    forest,
+                    x_unit[test][rows],
+                    result[test][rows],
+                    scoring="neg_mean_squared_error",
+                    n_repeats=_NUM_REPEATS,
+                    random_state=_SEED,
+                    n_jobs=1,
+                )
+                found[own] = some.importances[own] * float(rows.mean()) / max(float(np.var(result[test])), 1e-300)
+        drops.append(found)
         explained.append(float(forest.score(x_unit[test], result[test])))
     all_drops = np.concatenate(drops, axis=1)  # d x (folds times repeats)
     r2 = float(np.mean(explained))

@@ -196,9 +196,10 @@ class SweepModel:
             num_points: of the axis, 2 to `MAX_POINTS`; a parameter with fewer values has a point for each.
 
         Raises:
-            UsageError: there is no such parameter, or `num_points` or `seconds` is out of range.
+            UsageError: there is no such parameter, or it is not active in the config of `anchor`. Or `num_points` or
+                `seconds` is out of range.
         """
-        i = self._index(name)
+        i = self._index(name, anchor)
         axis = _axis(self.space.parameters[i], num_points)
         x = np.tile(anchor, (len(axis.values), 1))
         x[:, i] = axis.x_unit
@@ -207,7 +208,7 @@ class SweepModel:
             scores = self.score.estimates(x, measured=False)
             [here] = self.score.estimates(self._at_cost(anchor[None, :], seconds, {i}), measured=False)
             cost = np.exp(self.cost.predict(x)[0])
-        valid = self.space.valid(x)
+        valid = self._exists(x, [i])
         values = [one.value for one, ok in zip(scores, valid, strict=True) if ok] or [here.value]
         return Slice(
             axis=axis,
@@ -222,7 +223,7 @@ class SweepModel:
         self, name_x: str, name_y: str, anchor: Array, *, seconds: float | None = None, num_points: int = 25
     ) -> ScoreMap:
         """Returns the model over two parameters through `anchor`, `d`. Arguments and errors as of `slice`."""
-        i, j = self._index(name_x), self._index(name_y)
+        i, j = self._index(name_x, anchor), self._index(name_y, anchor)
         if i == j:
             raise UsageError(f"a map needs two different parameters, got '{name_x}' twice")
         axis_x, axis_y = (_axis(self.space.parameters[k], num_points) for k in (i, j))
@@ -241,7 +242,7 @@ class SweepModel:
             low=np.array([one.low for one in scores]).reshape(shape),
             high=np.array([one.high for one in scores]).reshape(shape),
             cost_seconds=cost.reshape(shape),
-            valid=self.space.valid(x).reshape(shape),
+            valid=self._exists(x, [i, j]).reshape(shape),
         )
 
     def closeness(self, x_unit: Array, anchor: Array, names: Sequence[str]) -> Array:
@@ -257,12 +258,21 @@ class SweepModel:
             found += weight * (1.0 + r + r * r / 3.0) * np.exp(-r)
         return found
 
-    def _index(self, name: str) -> int:
+    def _index(self, name: str, anchor: Array | None = None) -> int:
         try:
             self.space.parameter(name)
         except SpaceError as error:
             raise UsageError(str(error)) from error
-        return self.space.names.index(name)
+        index = self.space.names.index(name)
+        if anchor is not None and not self.space.active(anchor[None, :])[0, index]:
+            raise UsageError(
+                f"{name} is not active in this config, so the model says nothing of it; go through another"
+            )
+        return index
+
+    def _exists(self, x_unit: Array, moved: list[int]) -> NDArray[np.bool_]:
+        """Returns which of `m x d` points satisfy the constraints, and have all parameters that are moved, `m`."""
+        return np.asarray(self.space.valid(x_unit) & self.space.active(x_unit)[:, moved].all(axis=1))
 
     def _at_cost(self, x_unit: Array, seconds: float | None, moved: set[int]) -> Array:
         """Returns `m x d` points with the cost parameter where `seconds` are expected, unless it is among the moved."""

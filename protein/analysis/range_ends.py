@@ -97,10 +97,15 @@ class _Slices:
 
     @classmethod
     def of(cls, space: Space, i: int, anchors: Array) -> "_Slices | None":
-        """Returns those along the i-th parameter through the best configs, best first; None where nothing is asked."""
+        """Returns those along the i-th parameter through the best configs, best first; None where nothing is asked.
+
+        Nothing is asked of a parameter that the best config has not. Others of the best that lack it have no slice.
+        """
         parameter = space.parameters[i]
-        if i == space.cost_index or isinstance(parameter, Categorical):
+        active = space.active(anchors)[:, i]
+        if i == space.cost_index or isinstance(parameter, Categorical) or not active[0]:
             return None
+        anchors = anchors[active]
         listed = parameter.values()
         if listed is not None and len(listed) <= 2:
             return None

@@ -292,8 +292,7 @@ def initial_params(spec: SweepSpec) -> Params | None:
     if not runs_trainer(spec.config):
         start: Params | None = spec.config.get("own", {}).get("start")
         return start
-    values = flatten(spec.config)
-    return {name: values[name] for name in stored_space(spec).names}
+    return stored_space(spec).only_active(flatten(spec.config))
 
 
 def stored_space(spec: SweepSpec) -> Space:

@@ -159,7 +159,11 @@ def _print_plan(console: Console, laws: "Laws", plan: "Plan", train: str | None,
     console.print(tables.params(plan.params))
     steps = laws.space.cost_parameter
     console.print("\nit is the recommended config (see protein best), moved along the laws", soft_wrap=True)
-    kept = [law.name for law in laws.laws if not law.followed and law.name not in plan.constrained]
+    kept = [
+        law.name
+        for law in laws.laws
+        if law.name in plan.params and not law.followed and law.name not in plan.constrained
+    ]
     if kept:
         console.print(f"the same as in the recommended config: {', '.join(kept)}", soft_wrap=True)
     if plan.held:

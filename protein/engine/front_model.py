@@ -316,7 +316,7 @@ def _with_cost_for_steps(space: Space, log_low: float, log_high: float) -> Space
     """Returns the space with what a trial costs, in seconds, in the cost parameter's place."""
     low, high = math.exp(log_low), math.exp(log_high)
     parameters = [Float(p.name, low, high, "log") if p.name == space.cost_parameter else p for p in space.parameters]
-    return Space(parameters, cost_parameter=space.cost_parameter)
+    return Space(parameters, cost_parameter=space.cost_parameter, fixed=space.fixed)  # conditions may name these
 
 
 def _moved(places: Array, slopes: Array, index: int) -> Array:

@@ -36,7 +36,9 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
+from protein.columns import cell
 from protein.engine.front_model import LEVELS, MIN_EFFECT, FrontDraws, FrontModel
 from protein.engine.gp import Array, single_thread
 from protein.engine.history import History, complete_runs
@@ -68,16 +70,25 @@ class BestValue:
 
     Attributes:
         estimate: median and 80 % interval of the raw value; None for a categorical.
-        shares: of a categorical, the probability of each choice to be the best; empty for a number.
+        shares: of a categorical, the probability of each choice to be the best; empty for a number. A choice that is no
+            number, text or truth value is the text of its JSON.
         known: False where the data do not tell.
         at_end: "low" or "high" where the median is at this end of the range, "beyond" for a cost parameter outside its
             range, "" otherwise.
+        active: the probability that the best config has this parameter. All others are of the draws that have it. Where
+            none has, there is no estimate, and there are no shares.
     """
 
     estimate: Estimate | None
     shares: Mapping[ParamValue, float]
     known: bool
     at_end: str
+    active: float = 1.0
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether the best config is rather one without this parameter."""
+        return self.active < 0.5
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,8 +177,9 @@ class Laws:
         with single_thread():
             x = self._draws.at(self._model, seconds)
             steps = self._steps(x, seconds)
+        active = self.space.active(x)
         return {
-            parameter.name: _best_value(parameter, x[:, i], known=bool(self._draws.matters[i]))
+            parameter.name: _best_value(parameter, x[:, i], active[:, i], known=bool(self._draws.matters[i]))
             if i != self.space.cost_index
             else _best_steps(parameter, steps)
             for i, parameter in enumerate(self.space.parameters)
@@ -342,19 +354,23 @@ def _scale_width(parameter: Float | Integer) -> float:
     return math.log(high / low) if parameter.scale == "log" else high - low
 
 
-def _best_value(parameter: Parameter, x_unit: Array, *, known: bool) -> BestValue:
-    """Returns what coordinates of the best value, `S`, say about it."""
+def _best_value(parameter: Parameter, x_unit: Array, active: NDArray[np.bool_], *, known: bool) -> BestValue:
+    """Returns what coordinates of the best value, `S`, say about it, where the parameter is active, `S`."""
+    share, x_unit = float(active.mean()), x_unit[active]
+    if not share:
+        return BestValue(estimate=None, shares={}, known=False, at_end="", active=share)
+    known = known and share >= 0.5
     if isinstance(parameter, Categorical):
         counts = np.bincount(parameter.decode(x_unit).astype(int), minlength=len(parameter.choices)) / len(x_unit)
-        shares = dict(zip(parameter.choices, counts.tolist(), strict=True))
-        return BestValue(estimate=None, shares=shares, known=bool(known and max(counts) >= _KNOWN_SHARE), at_end="")
+        shares = dict(zip(map(cell, parameter.choices), counts.tolist(), strict=True))
+        known = bool(known and max(counts) >= _KNOWN_SHARE)
+        return BestValue(estimate=None, shares=shares, known=known, at_end="", active=share)
     low, middle, high = np.quantile(x_unit, _QUANTILES).tolist()
     numbers = [float(one) for one in parameter.decode(np.array([low, middle, high]))]
     at_end = "low" if numbers[1] <= parameter.low else "high" if numbers[1] >= parameter.high else ""
     known = known and high - low < UNKNOWN_WIDTH
-    return BestValue(
-        estimate=Estimate(value=numbers[1], low=numbers[0], high=numbers[2]), shares={}, known=known, at_end=at_end
-    )
+    estimate = Estimate(value=numbers[1], low=numbers[0], high=numbers[2])
+    return BestValue(estimate=estimate, shares={}, known=known, at_end=at_end, active=share)
 
 
 def _best_steps(parameter: Parameter, steps: Array) -> BestValue:

@@ -17,6 +17,7 @@ deleted, and a resumed sweep still has the trials that it began with.
 Earlier versions stored the one source alone: {"sweep": name, "trials": [...]}.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import math
@@ -114,10 +115,12 @@ def carried_over(space: Space, start: Params | None, trials: Sequence[Observatio
         if not teaches(observation):
             continue
         given = {**(start or {}), **observation.params}
-        values = {p.name: _moved(p, given[p.name]) for p in space.parameters if p.name in given}
-        params = {name: value for name, value in values.items() if value is not None}
-        if len(params) == space.num_dims:
-            found.append(dataclasses.replace(observation, params=params))
+        values: dict[str, ParamValue] = {}
+        for parameter in space.parameters:
+            with contextlib.suppress(KeyError, SpaceError):
+                values[parameter.name] = _moved(parameter, given[parameter.name])
+        with contextlib.suppress(SpaceError):  # a value that is active in this trial is unknown, or cannot be held
+            found.append(dataclasses.replace(observation, params=space.only_active(values)))
     return found
 
 
@@ -178,9 +181,9 @@ def described_sources(snapshot: Mapping[str, Any]) -> str:
     return f"{counted(count, 'trial')} of {listed}"
 
 
-def _moved(parameter: Parameter, value: ParamValue) -> ParamValue | None:
-    """Returns a value as the parameter can hold it; None where it cannot."""
-    if isinstance(parameter, Categorical) or isinstance(value, bool | str):
+def _moved(parameter: Parameter, value: ParamValue) -> ParamValue:
+    """Returns a value as the parameter can hold it. Raises `SpaceError` where it cannot."""
+    if isinstance(parameter, Categorical) or isinstance(value, bool) or not isinstance(value, int | float):
         moved: ParamValue = value
     else:
         moved = parameter.clip(value)
@@ -188,11 +191,8 @@ def _moved(parameter: Parameter, value: ParamValue) -> ParamValue | None:
             with np.errstate(all="ignore"):  # the log of a negative value is NaN, which counts as beyond the slack
                 end, outside = parameter.encode(np.array([float(moved), float(value)]))
             if not abs(outside - end) <= _SLACK:
-                return None
-    try:
-        parameter.check(moved)
-    except SpaceError:
-        return None
+                parameter.check(value)
+    parameter.check(moved)
     return moved
 
 

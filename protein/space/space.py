@@ -223,6 +223,17 @@ class Space:
         x = np.asarray(x_unit, dtype=np.float64)
         return self._active(self._decode(x)) if self._conditions else np.ones(x.shape, dtype=bool)
 
+    def only_active(self, values: Params) -> dict[str, ParamValue]:
+        """Returns params of values that may name more: other names, and what is not active with these.
+
+        Raises:
+            SpaceError: a value is missing, or of conditional parameters one cannot be used.
+        """
+        if not self._conditions and all(name in values for name in self.names):
+            return {name: values[name] for name in self.names}
+        active = self.active(self.to_unit(values)[None, :])[0]
+        return {name: values[name] for name, is_active in zip(self.names, active, strict=True) if is_active}
+
     def features(self, x_unit: ArrayLike) -> Array:
         """Returns model coordinates, `n x d_features`, of unit coordinates, `n x d`. See Notation."""
         x = np.asarray(x_unit, dtype=np.float64)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.table import Table
 
+from protein.columns import value_of
 from protein.engine.pareto import MIN_COST_SECONDS
 from protein.space import Float, Integer, Parameter
 from protein.types import Estimate, TrialRecord, TrialState
@@ -71,9 +72,8 @@ def strips(laws: "Laws", seconds: float, width: int) -> list[str]:
     for parameter, (low, high) in zip(shown, ends, strict=True):
         for row, value in enumerate(values):
             estimate = value[parameter.name].estimate
-            assert estimate is not None
             labels = (parameter.name, low, high) if row == 0 else ("", "", "")
-            strip = _strip(parameter, estimate, columns)
+            strip = " " * columns if estimate is None else _strip(parameter, estimate, columns)
             lines.append(f"{labels[0]:<{names}}  {labels[1]:>{lows}} ┤{strip}├ {labels[2]:<{highs}}  {when[row]}")
     return lines
 
@@ -99,8 +99,9 @@ def plain(laws: "Laws", costs: Sequence[float]) -> list[dict[str, Any]]:
 def plain_value(value: "BestValue") -> dict[str, Any]:
     """Returns what is believed of a best value as plain data."""
     estimate = None if value.estimate is None else dataclasses.asdict(value.estimate)
-    shares = [{"choice": choice, "share": share} for choice, share in value.shares.items()]
-    return {"estimate": estimate, "shares": shares, "known": value.known, "at_end": value.at_end}
+    shares = [{"choice": value_of(choice), "share": share} for choice, share in value.shares.items()]
+    said = {"known": value.known, "at_end": value.at_end, "active": value.active}
+    return {"estimate": estimate, "shares": shares, **said}
 
 
 def costs_between(laws: "Laws", seconds: float, num: int = _NUM_POINTS) -> list[float]:
@@ -187,7 +188,10 @@ def _panel(
     costs: Sequence[float],
     values: "Sequence[BestValue]",
 ) -> None:
-    low, middle, high = ([getattr(value.estimate, name) for value in values] for name in ("low", "value", "high"))
+    low, middle, high = (
+        [math.nan if value.is_absent else getattr(value.estimate, name) for value in values]
+        for name in ("low", "value", "high")
+    )
     tried = [(max(t.run_seconds, MIN_COST_SECONDS), t.params[parameter.name]) for t in complete if law.name in t.params]
     left, right = min([cost for cost, _ in tried] + [costs[0]]), costs[-1]
     axes.set_xscale("log")
@@ -211,12 +215,18 @@ def _panel(
     axes.grid(alpha=0.25, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    said = _formula(law) if law.known else "the data do not tell"
+    said = "not active in the best config" if values[-1].is_absent else "the data do not tell"
+    said = _formula(law) if law.known else said
     axes.set_title(f"{parameter.name}\n{said}", loc="left", fontsize=8)
 
 
 def _value(parameter: Parameter, value: "BestValue") -> str:
-    """Returns a best value with its interval, as in "0.0031 (0.001 to 0.009)"; of a categorical its best choices."""
+    """Returns a best value with its interval, as in "0.0031 (0.001 to 0.009)"; of a categorical its best choices.
+
+    It is empty for a parameter that the best config has not.
+    """
+    if value.is_absent:
+        return ""
     if value.estimate is not None:
         low, middle, high = value.estimate.low, value.estimate.value, value.estimate.high
         return f"{_number(parameter, middle)} ({_number(parameter, low)} to {_number(parameter, high)})"
@@ -244,6 +254,8 @@ def _formula(law: "Law") -> str:
 
 def _verdict(law: "Law", there: "BestValue") -> str:
     """Returns what the data say of a parameter; where it is not its best value, what a plan does with it."""
+    if there.is_absent:
+        return "not active in the best config"
     falls = law.exponent is not None and law.exponent.value < 0
     if not law.known:
         first = "hardly matters" if law.hardly_matters else "the data do not tell"

@@ -185,11 +185,8 @@ def _map(viewer: Viewer, query: Query) -> dict[str, Any]:
     anchor, seconds, about = _anchor(query, frame, found)
     name_x, name_y = query.text("x"), query.text("y")
     here = found.space.from_unit(anchor)
-    if gone := [name for name in (name_x, name_y) if name in found.space.names and name not in here]:
-        return {
-            "problem": f"{gone[0]} is not active in this config, so there is no map of it; go through another trial"
-        }
-    one = found.map(name_x, name_y, anchor, seconds=seconds, num_points=query.integer("points", 31, least=2, most=61))
+    points = query.integer("points", 31, least=2, most=61)
+    one = found.map(name_x, name_y, anchor, seconds=seconds, num_points=points)
     dots = _Dots.of(frame, found)
     flips = frame.sweep.spec.direction.value == "minimize"
     sign = -1.0 if flips else 1.0
@@ -346,7 +343,8 @@ def _coded(column: Column, rows: Indices) -> dict[str, Any]:
 
 def _values(column: Column, rows: Indices) -> list[Any]:
     if column.kind is Kind.NUMBER:  # not a moment: its first digits are those of the decade
-        return list(rounded(column.floats()[rows]).tolist())
+        listed = rounded(column.floats()[rows]).tolist()
+        return [None if gone else one for one, gone in zip(listed, column.missing[rows].tolist(), strict=True)]
     return column.listed(rows)
 
 
