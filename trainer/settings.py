@@ -45,7 +45,7 @@ TRAIN_LIMITS: Mapping[str, tuple[float, float]] = {
     "checkpoint_seconds": POSITIVE,
 }  # of the numbers in `TrainSettings`
 # The keys of a value that carries a sweep's range; one of `_MARKS`, or both ends, are needed to tell it from a table.
-RANGE_KEYS = frozenset({"value", "min", "max", "low", "high", "scale", "step", "choices", "belief"})
+RANGE_KEYS = frozenset({"value", "min", "max", "low", "high", "scale", "step", "choices", "belief", "when"})
 _MARKS = frozenset({"value", "min", "max", "scale", "choices", "belief"})
 # Settings of earlier versions, and the value with which they changed nothing; None: whatever their value is.
 RETIRED: dict[str, object] = {

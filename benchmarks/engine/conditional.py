@@ -221,7 +221,7 @@ def run(method: str, family: str, seed: int, num_trials: int) -> list[float]:
                 number=number, params=suggestion.params, state=TrialState.COMPLETE, score=found, cost_seconds=1.0
             )
         )
-    return [float(one.score) for one in history if one.score is not None]
+    return [one.score for one in history if one.score is not None]
 
 
 def _optuna(method: str, family: str, seed: int, num_trials: int) -> list[float]:
@@ -251,7 +251,7 @@ def _optuna(method: str, family: str, seed: int, num_trials: int) -> list[float]
         sampler = optuna.samplers.TPESampler(seed=seed, multivariate=method != "tpe", group=method == "tpe-group")
         study = optuna.create_study(direction="maximize", sampler=sampler)
         study.optimize(objective, n_trials=num_trials)
-    return [float(trial.value) for trial in study.trials]
+    return [trial.value for trial in study.trials if trial.value is not None]
 
 
 def table(rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -287,7 +287,7 @@ def _scaled(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> Array:
     own = [one for one in rows if one["family"] == row["family"]]
     median = float(np.median([value for one in own if one["method"] == "random" for value in one["scores"]]))
     best = max(value for one in own for value in one["scores"])
-    return np.maximum((np.array(row["scores"]) - median) / (best - median), 0.0)
+    return np.asarray(np.maximum((np.array(row["scores"]) - median) / (best - median), 0.0))
 
 
 def _difference(own: dict[Any, float], theirs: dict[Any, float], families: Sequence[str]) -> str:

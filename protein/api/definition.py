@@ -191,23 +191,26 @@ class _Swept:
     scale: str = ""
     step: float | None = None
     belief: tuple[Any, ...] | None = None
+    when: str | None = None
 
     def __str__(self) -> str:
         value = "" if self.value is None else f"{self.value}, "
-        belief = "" if self.belief is None else f", believed {self.belief[0]} ({self.belief[1]})"
+        more = "" if self.belief is None else f", believed {self.belief[0]} ({self.belief[1]})"
+        more += "" if self.when is None else f", when {self.when}"
         if self.choices:
-            return f"{value}swept over {' '.join(map(str, self.choices))}{belief}"
+            return f"{value}swept over {' '.join(map(str, self.choices))}{more}"
         steps = "" if self.step is None else f", in steps of {self.step}"
-        return f"{value}swept from {self.bounds[0]} to {self.bounds[1]} ({self.scale}{steps}){belief}"
+        return f"{value}swept from {self.bounds[0]} to {self.bounds[1]} ({self.scale}{steps}){more}"
 
 
 def _swept(parameter: Parameter, value: Any) -> _Swept:
     value = parameter.default if value is None else value
+    when = parameter.when
     if isinstance(parameter, Categorical):
         kinds_of = tuple(map(type, parameter.choices))
-        return _Swept(value, choices=tuple(parameter.choices), kinds=kinds_of, belief=parameter.belief)
-    bounds = parameter.low, parameter.high
-    return _Swept(value, bounds=bounds, scale=parameter.scale, step=parameter.step, belief=parameter.belief)
+        return _Swept(value, choices=tuple(parameter.choices), kinds=kinds_of, belief=parameter.belief, when=when)
+    bounds, step = (parameter.low, parameter.high), parameter.step
+    return _Swept(value, bounds=bounds, scale=parameter.scale, step=step, belief=parameter.belief, when=when)
 
 
 def _shown(value: Any) -> str:

@@ -10,8 +10,10 @@ keys, or a plain value, which is then fixed:
     learning_rate = { value = 0.01, min = 1e-3, max = 0.1, scale = "log" }
     optimizer = { value = "adam", choices = ["adam", "muon"] }
     num_envs = { value = 64, min = 8, max = 256, step = 8 }
+    muon_momentum = { value = 0.95, min = 0.8, max = 0.99, when = "train.optimizer == 'muon'" }
 
-`low` and `high` may be written for `min` and `max`.
+`low` and `high` may be written for `min` and `max`. Where the condition of a `when` does not hold, the value stays as
+it is configured, and is not searched. A condition on values that a later layer has fixed is decided by them.
 
 A range may also hold what the user believes in (see `protein.space.parameters`): `belief = [0.01, 3]`.
 
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     from protein.space.parameters import Parameter  # loads numpy, which the help does not need
 
 NUMERIC_KEYS = ("min", "max", "scale", "step")
-RANGE_KEYS = (*NUMERIC_KEYS, "choices", "belief")
+RANGE_KEYS = (*NUMERIC_KEYS, "choices", "belief", "when")
 OTHER_NAMES = {"low": "min", "high": "max"}  # of a range's keys, which may be written so, too
 _ENDS = (  # what others call min and max
     *(("low", "high"), ("lo", "hi"), ("lower", "upper"), ("lb", "ub"), ("minimum", "maximum"), ("min", "max")),
@@ -143,11 +145,38 @@ class Layers:
         return _read(self.values(), "", self.kind)
 
     def parameters(self) -> "list[Parameter]":
-        """Returns the swept values as parameters of a space, in the order of the dataclass. Raises `ConfigError`."""
+        """Returns the swept values as parameters of a space, in the order of the dataclass. Raises `ConfigError`.
+
+        A parameter comes behind those that its condition names.
+        """
         values = self.values()
-        return [
+        found = [
             _parameter(name, setting, values, self.kind) for name, setting in self.settings.items() if setting.range
         ]
+        return _in_order(self._decided(found))
+
+    def _decided(self, parameters: "list[Parameter]") -> "list[Parameter]":
+        """Returns the parameters without conditions on fixed values alone, and without those that these rule out."""
+        import numpy as np
+
+        from protein.space.constraints import Condition, Partial
+
+        ruled_out = Partial(np.zeros(1), np.zeros(1, dtype=bool))
+        swept = {parameter.name for parameter in parameters}
+        known: dict[str, Any] = {name: np.asarray(value) for name, value in self.values().items() if name not in swept}
+        kept, num_known = parameters, -1
+        while num_known < len(known):
+            num_known, left = len(known), kept
+            kept = []
+            for parameter in left:
+                condition = None if parameter.when is None else Condition(parameter.when, "when")
+                if condition is None or not condition.names <= known.keys():
+                    kept.append(parameter)
+                elif condition.holds(known, 1)[0]:
+                    kept.append(dataclasses.replace(parameter, when=None))
+                else:
+                    known[parameter.name] = ruled_out
+        return kept
 
     def _takes(self, name: str) -> bool:
         """Whether a name may be added: an argument of the environment, in a kind of run that has environments."""
@@ -370,7 +399,7 @@ def _override(name: str, below: Setting, given: Any, source: str) -> Setting:
     if "choices" in given:
         if clash := [key for key in NUMERIC_KEYS if key in given]:
             raise ConfigError(f"{source}: {name} gives both choices and {clash[0]}; give either choices or min and max")
-        swept = {"choices": given["choices"]}
+        swept = {"choices": given["choices"], **{key: swept[key] for key in ("when",) if key in swept}}
     elif any(key in given for key in NUMERIC_KEYS):
         swept.pop("choices", None)
         swept.update({key: given[key] for key in NUMERIC_KEYS if key in given})
@@ -381,6 +410,10 @@ def _override(name: str, below: Setting, given: Any, source: str) -> Setting:
         if not swept:
             raise ConfigError(f"{source}: {name} has a belief and no range; give min and max, or choices, too")
         swept["belief"] = given["belief"]
+    if "when" in given:
+        if not swept:
+            raise ConfigError(f"{source}: {name} has a condition and no range; give it min and max, or choices")
+        swept["when"] = given["when"]
     value, value_source = below.value, below.source
     if "value" in given:
         value, value_source = given["value"], source
@@ -396,6 +429,7 @@ def _override(name: str, below: Setting, given: Any, source: str) -> Setting:
 def _parameter(name: str, setting: Setting, values: Mapping[str, Any], run: Kind) -> "Parameter":
     """Returns a swept value as a parameter. `values` are all values of the run config, by dotted name; `run`: its
     kind."""
+    from protein.space.constraints import Condition
     from protein.space.parameters import Categorical, Float, Integer
 
     kind, source, given = _type(name, setting, run), setting.range_source, setting.range
@@ -406,15 +440,19 @@ def _parameter(name: str, setting: Setting, values: Mapping[str, Any], run: Kind
         raise ConfigError(f"{source}: {name} is not a number, so it has no min and max; give choices = [...]")
     parameter: Parameter
     try:
+        if isinstance(when := given.get("when"), str):
+            Condition(when, f"parameter '{name}': when")  # that it can be read
         if "choices" in given:
-            parameter = Categorical(name, tuple(listed))
+            parameter = Categorical(name, tuple(listed), when=when)
         elif kind is int:
             _check_bounds(name, given, source)
-            parameter = Integer(name, listed[0], listed[1], given.get("scale", "linear"), step=given.get("step"))
+            ends, scale = (listed[0], listed[1]), given.get("scale", "linear")
+            parameter = Integer(name, *ends, scale, step=given.get("step"), when=when)
         else:
             _check_bounds(name, given, source)
             low, high = (float(bound) if type(bound) is int else bound for bound in listed)
-            parameter = Float(name, low, high, given.get("scale", "linear"), step=given.get("step"))
+            scale = given.get("scale", "linear")
+            parameter = Float(name, low, high, scale, step=given.get("step"), when=when)
         parameter = dataclasses.replace(parameter, belief=given.get("belief"))
     except SpaceError as error:
         raise ConfigError(f"{source}: {error}") from error
@@ -427,6 +465,20 @@ def _parameter(name: str, setting: Setting, values: Mapping[str, Any], run: Kind
         at = "" if setting.source == source else f" (given in {source})"
         raise ConfigError(f"{setting.source}: {error}{at}; change the value or the range") from error
     return dataclasses.replace(parameter, default=value)
+
+
+def _in_order(parameters: "list[Parameter]") -> "list[Parameter]":
+    """Returns the parameters as they stand, but each behind those that its condition names, as far as that can be."""
+    from protein.space.constraints import Condition
+
+    waiting = list(parameters)
+    found: list[Parameter] = []
+    while waiting:
+        names = {parameter.name for parameter in waiting}
+        parents = [set() if p.when is None else Condition(p.when, "when").names & names for p in waiting]
+        free = next((i for i, needed in enumerate(parents) if not needed), 0)  # 0: in a circle, which the space refuses
+        found.append(waiting.pop(free))
+    return found
 
 
 def _check_bounds(name: str, given: Mapping[str, Any], source: str) -> None:

@@ -138,10 +138,11 @@ def make_space(layers: Layers) -> "Space":
     if not parameters:
         raise ConfigError("nothing is swept: no value has a range; give one as { value = ..., min = ..., max = ... }")
     # A list or a table, which an argument of an environment may be, is nothing that a constraint can use.
+    swept = {parameter.name for parameter in parameters}
     fixed = {
         name: setting.value
         for name, setting in layers.settings.items()
-        if not setting.range and not isinstance(setting.value, list | dict)
+        if name not in swept and not isinstance(setting.value, list | dict)
     }
     try:
         space = Space(
@@ -152,10 +153,10 @@ def make_space(layers: Layers) -> "Space":
         )
     except SpaceError as error:
         raise ConfigError(f"{layers.sweep_source}: {error}") from error
-    space.validate(start_params(layers))
+    space.validate(space.only_active(start_params(layers)))
     return space
 
 
 def start_params(layers: Layers) -> dict[str, Any]:
-    """Returns the swept values as they are configured: the initial config."""
+    """Returns the values with a range as they are configured: the initial config, with what is not active in it."""
     return {name: setting.value for name, setting in layers.settings.items() if setting.range}

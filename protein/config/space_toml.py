@@ -7,6 +7,7 @@
     width = { value = 64, min = 32, max = 512, step = 32 }
     steps = { min = 1000, max = 100_000, scale = "log" }
     optimizer = { choices = ["adam", "sgd"] }
+    momentum = { min = 0.5, max = 0.99, when = "optimizer == 'sgd'" }
     batch = 64
 
 The ranges are written as in configs/, with `low` and `high` for `min` and `max` where you like, and also with a
@@ -154,20 +155,21 @@ def _collect(
 def _is_range(table: Mapping[str, Any]) -> bool:
     """Whether a table is that of one parameter. A `step` or a `low` alone may be a fixed value of a section."""
     marked = not _MARKS.isdisjoint(table) or OTHER_NAMES.keys() <= table.keys()
+    marked |= "when" in table and table.keys() <= {*_TABLE_KEYS, *OTHER_NAMES}
     return marked and not any(isinstance(value, dict) for value in table.values())
 
 
 def _parameter(name: str, given: Mapping[str, Any], source: str) -> Parameter:
-    value, belief = given.get("value"), given.get("belief")
+    value, belief, when = given.get("value"), given.get("belief"), given.get("when")
     if "choices" in given:
         if clash := [key for key in NUMERIC_KEYS if key in given]:
             raise UsageError(f"{source}: {name} gives both choices and {clash[0]}; give either choices or min and max")
-        return Categorical(name, given["choices"], value, belief=belief)
+        return Categorical(name, given["choices"], value, belief=belief, when=when)
     for key in ("min", "max"):
         if key not in given:
             raise UsageError(f"{source}: the range of {name} has no {key}; give both min and max")
     scale: Scale = given.get("scale", "linear")
     low, high, step = given["min"], given["max"], given.get("step")
     if all(type(one) in (int, type(None)) for one in (low, high, step, value)):
-        return Integer(name, low, high, scale, value, step=step, belief=belief)
-    return Float(name, low, high, scale, value, step=step, belief=belief)
+        return Integer(name, low, high, scale, value, step=step, belief=belief, when=when)
+    return Float(name, low, high, scale, value, step=step, belief=belief, when=when)

@@ -75,7 +75,9 @@ def _setting(
     else:
         table = {"value": value, "min": searched.low, "max": searched.high, "scale": searched.scale}
         table |= {} if searched.step is None else {"step": searched.step}
-    return _table(table if searched.belief is None else {**table, "belief": list(searched.belief)})
+    belief = None if searched.belief is None else list(searched.belief)
+    table |= {key: one for key, one in (("belief", belief), ("when", searched.when)) if one is not None}
+    return _table(table)
 
 
 def _range(parameter: Parameter) -> Parameter:

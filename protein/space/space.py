@@ -635,9 +635,10 @@ def _cases(parameter: Parameter, marks: Sequence[float]) -> Array:
         return np.array(values, dtype=np.float64)
     assert not isinstance(parameter, Categorical)
     ends = np.unique([parameter.low, parameter.high, *(m for m in marks if parameter.low <= m <= parameter.high)])
-    if isinstance(parameter, Integer):
-        near = np.concatenate([np.floor(ends) + step for step in (-1, 0, 1)] + [np.ceil(ends)])
-        return np.unique(near[(near >= parameter.low) & (near <= parameter.high)])
+    if isinstance(parameter, Integer) or parameter.step is not None:
+        near = np.concatenate([ends + steps * (parameter.step or 1) for steps in (-1, 0, 1)])
+        near = np.concatenate([np.floor(near), np.ceil(near)]) if isinstance(parameter, Integer) else near
+        return np.unique([float(parameter.clip(parameter.raw(number))) for number in near])
     return np.unique(np.concatenate([ends, 0.5 * (ends[1:] + ends[:-1])]))
 
 

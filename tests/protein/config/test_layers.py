@@ -4,6 +4,7 @@ import dataclasses
 import json
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from config_files import DEFAULT, agents_config, config_folder, load_with  # noqa: F401 (a fixture)
@@ -330,3 +331,62 @@ def test_a_written_config_has_the_arguments_of_the_environment(folder: Path) -> 
     again = load("gym:LunarLander-v3", config_file=folder / "found.toml", directory=folder)
     assert again.values() == values
     assert make_space(again).names == make_space(layers).names
+
+
+CONDITIONAL = """
+[train]
+beta2 = { value = 0.99, min = 0.9, max = 0.999, when = "train.optimizer == 'muon' and train.ent_coef < 0.1" }
+optimizer = { value = "adamw", choices = ["adamw", "muon"] }
+ent_coef = { value = 0.15, min = 0.05, max = 0.5, when = "train.optimizer == 'muon'" }
+"""
+
+
+def test_a_condition_may_name_values_that_the_run_config_has_later(folder: Path) -> None:
+    (folder / "mine.toml").write_text(CONDITIONAL)
+    layers = load("pong", config_file=folder / "mine.toml")
+    space = make_space(layers)
+    assert space.parameter("train.ent_coef").when == "train.optimizer == 'muon'"
+    assert space.names.index("train.optimizer") < space.names.index("train.ent_coef") < space.names.index("train.beta2")
+    start = space.only_active(start_params(layers))
+    assert start["train.optimizer"] == "adamw"
+    assert "train.ent_coef" not in start and "train.beta2" not in start
+    (folder / "best.toml").write_text(to_toml(layers.values(), space, load("pong"), [], found="searched"))
+    assert make_space(load("pong", config_file=folder / "best.toml")) == space
+
+
+@pytest.mark.parametrize(
+    ("fixed", "conditions"),
+    [
+        ({"train.optimizer": "muon"}, {"train.ent_coef": None, "train.beta2": CONDITIONAL.split('"')[1]}),
+        ({"train.optimizer": "adamw"}, {}),
+        ({"train.optimizer": "muon", "train.ent_coef": 0.01}, {"train.beta2": None}),
+        ({"train.optimizer": "muon", "train.ent_coef": 0.2}, {}),
+    ],
+)
+def test_values_that_are_fixed_decide_conditions(
+    folder: Path, fixed: dict[str, Any], conditions: dict[str, str | None]
+) -> None:
+    (folder / "mine.toml").write_text(CONDITIONAL)
+    space = make_space(load("pong", config_file=folder / "mine.toml", flags=fixed))
+    found = {name: space.parameter(name).when for name in ("train.ent_coef", "train.beta2") if name in space.names}
+    assert found == conditions
+    assert {**space.fixed, **fixed} == space.fixed
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('seed = { when = "train.gamma > 0.95" }\n', "train.seed has a condition and no range"),
+        (
+            "gamma = { when = \"train.optimizer = 'muon'\" }\n",
+            "mine.toml: parameter 'train.gamma': when .* does not parse",
+        ),
+        ("gamma = { when = 3 }\n", "mine.toml: parameter 'train.gamma': when = 3 is no condition"),
+        ('gamma = { when = "train.nothing == 3" }\n', "when 'train.nothing == 3' mentions unknown parameter"),
+        ('gamma = { when = "train.gamma > 0.9" }\n', "makes 'train.gamma' depend on itself"),
+    ],
+)
+def test_a_condition_that_cannot_be_used_is_refused(folder: Path, text: str, message: str) -> None:
+    (folder / "mine.toml").write_text("[train]\n" + text)
+    with pytest.raises(ConfigError, match=message):
+        make_space(load("pong", config_file=folder / "mine.toml"))

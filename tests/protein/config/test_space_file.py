@@ -75,6 +75,24 @@ def test_beliefs_in_our_own_form(tmp_path: Path) -> None:
         read(file(tmp_path, "space.toml", text.replace("3e-4", "1.0")))
 
 
+def test_a_range_may_have_a_condition_and_the_initial_config_lacks_what_is_not_active(tmp_path: Path) -> None:
+    text = """
+        [space]
+        model = { value = "tree", choices = ["svc", "tree"] }
+        C = { value = 2.0, min = 1e-3, max = 1e3, scale = "log", when = "model == 'svc'" }
+        kernel = { choices = ["linear", "rbf"], when = "model == 'svc'" }
+        depth = { value = 4, min = 1, max = 20, when = "model == 'tree'" }
+        [space.rbf]
+        gamma = { low = 1e-4, high = 1.0, scale = "log", when = "kernel == 'rbf'" }
+    """
+    given = read(file(tmp_path, "space.toml", text))
+    assert parameters(given)["C"] == Float("C", 1e-3, 1e3, "log", 2.0, when="model == 'svc'")
+    assert parameters(given)["kernel"] == Categorical("kernel", ("linear", "rbf"), when="model == 'svc'")
+    assert parameters(given)["depth"] == Integer("depth", 1, 20, default=4, when="model == 'tree'")
+    assert parameters(given)["rbf.gamma"] == Float("rbf.gamma", 1e-4, 1.0, "log", when="kernel == 'rbf'")
+    assert given.start == {"model": "tree", "depth": 4}
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -135,6 +153,23 @@ def test_a_file_of_ranges_alone_needs_no_table_of_the_space(tmp_path: Path) -> N
         ("a.toml", "[space]\nlr = 'tag(log, interval(1e-4, .1))'", 'interval(1e-4, .1))" looks like a range; write'),
         ("a.toml", "[space]\nlr = 'loguniform(1e-4, .1)'", 'a fixed text as { value = "loguniform(1e-4, .1)" }'),
         ("a.toml", "[space]\nlr = 'tune.choice([1, 2])'", "looks like a range"),
+        ("a.toml", "[space]\nm = { choices = [1, 2] }\nC = { when = 'm == 1' }", "the range of C has no min"),
+        (
+            "a.toml",
+            "[space]\nm = { choices = [1, 2] }\nC = { value = 3, when = 'm == 1' }",
+            "the range of C has no min",
+        ),
+        (
+            "a.toml",
+            "[space]\nC = { min = 1, max = 2, when = 'm == 1' }\nm = { choices = [1, 2] }",
+            "a.toml: parameter 'C': when 'm == 1' depends on 'm', which is listed after it; list 'm' first",
+        ),
+        ("a.toml", "[space]\nm = 1\nC = { min = 1, max = 2, when = 'm == 1' }", "when 'm == 1' is always true"),
+        (
+            "a.toml",
+            "[space]\nm = 1\nC = { min = 1, max = 2, when = true }",
+            "when = True is no condition; write a text",
+        ),
         ("a.ini", "[sweep.a.b]\nlow = 1\nmin = 1\nhigh = 2", "a.b gives min and low, which are the same"),
         ("a.json", "{}", "'.json' is no known kind"),
     ],
