@@ -17,8 +17,9 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-ParamValue = bool | int | float | str
+ParamValue = Any  # a value of JSON
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,8 @@ import numpy as np
 from protein.errors import UsageError
 from protein.types import Direction
 
+MAX_DEPTH = 16  # of lists and tables in each other
+
 
 def number(value: Any, what: str) -> float:
     """Returns a number of any kind (of NumPy, a tensor of one element) as a float; it may be infinite or NaN.
@@ -67,9 +69,27 @@ def listed(values: Any, what: str) -> list[Any]:
     return list(values)
 
 
-def plain(value: Any) -> Any:
-    """Returns a scalar of NumPy as a bool, number or text of Python; anything else unchanged."""
+def plain(value: Any, depth: int = MAX_DEPTH) -> Any:
+    """Returns a scalar of NumPy as a bool, number or text of Python, and tuples as lists; anything else unchanged.
+
+    Lists and tables are copies, down to a `depth`.
+    """
+    if isinstance(value, list | tuple) and depth > 0:
+        return [plain(one, depth - 1) for one in value]
+    if isinstance(value, dict) and depth > 0:
+        return {name: plain(one, depth - 1) for name, one in value.items()}
     return value.item() if isinstance(value, np.generic) else value
+
+
+def is_json(value: Any, depth: int = MAX_DEPTH) -> bool:
+    """Whether a value can be one of JSON's, nested no deeper than `depth`: no NaN or infinity, texts as keys."""
+    if isinstance(value, list):
+        return depth > 0 and all(is_json(one, depth - 1) for one in value)
+    if isinstance(value, dict):
+        return depth > 0 and all(isinstance(name, str) and is_json(one, depth - 1) for name, one in value.items())
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, bool | int | str)
 
 
 def plain_params(params: Any) -> Any:

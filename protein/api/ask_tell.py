@@ -192,7 +192,7 @@ class Protein:
         predicted = shown_estimate(suggestion.predicted_score, self._options.direction)
         self._pending.append(dataclasses.replace(suggestion, predicted_score=predicted))
         # A copy of the params: training code may pop from it, and the pending suggestion has to keep its own.
-        return dataclasses.replace(suggestion, predicted_score=predicted, params=dict(suggestion.params))
+        return dataclasses.replace(suggestion, predicted_score=predicted, params=plain_params(suggestion.params))
 
     def should_stop(self, params: Params, curve: Sequence[tuple[int, float, float | None]]) -> str | None:
         """Returns why a running trial is not worth finishing, or None. Ask at each new point of its learning curve.

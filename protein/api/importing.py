@@ -27,7 +27,7 @@ from protein.imports.runs import Imported, Run, Source
 from protein.names import NAME_LENGTH
 from protein.ports import Store
 from protein.space import Space
-from protein.space.parameters import Categorical, Float, Integer, Parameter, Scale, parameter_name
+from protein.space.parameters import Categorical, Float, Integer, Parameter, Scale, identity, parameter_name
 from protein.spelling import nearest
 from protein.sweep.provenance import collect, config_hash
 from protein.types import (
@@ -347,8 +347,8 @@ def from_values(name: str, values: Sequence[ParamValue], num_runs: int) -> Param
     try:
         if kinds <= {int, float}:
             return _numeric(name, [float(value) for value in values], whole=kinds == {int})
-        typed = sorted({(type(value).__name__, value) for value in values})  # False and 0 are two choices
-        choices = [value for _, value in typed]
+        distinct = {identity(value): value for value in values}  # False and 0 are two choices
+        choices = [distinct[key] for key in sorted(distinct, key=lambda key: (key[0].__name__, key[1]))]
         if len(choices) > MAX_CHOICES or (len(choices) > 4 and len(choices) > MAX_DISTINCT_SHARE * num_runs):
             return None
         return Categorical(name, tuple(choices))
@@ -395,7 +395,7 @@ def _widened(parameter: Parameter | None, values: Sequence[ParamValue]) -> Param
 
 
 def _same(one: ParamValue, other: ParamValue) -> bool:
-    return type(one) is type(other) and one == other
+    return identity(one) == identity(other)
 
 
 def _values(runs: Sequence[Run]) -> dict[str, list[ParamValue]]:

@@ -14,6 +14,9 @@ The ranges are written as in configs/, with `low` and `high` for `min` and `max`
 `belief`. A plain value is fixed, and passed to the program, too. A table of tables is a section: `[space.train]` holds
 parameters that are called `train.lr` and so on.
 
+Choices, and a value, may be lists and tables, too. TOML has no null: `choices_json = "[null, 0.5]"` and
+`value_json = "null"` hold JSON.
+
 Without `[space]`, every table of the file is a part of the space: `[lr]` with a min and a max, and sections as in
 configs/.
 """
@@ -27,13 +30,22 @@ from typing import Any
 from protein.config.layers import NUMERIC_KEYS, OTHER_NAMES, RANGE_KEYS, looks_like_range, with_own_names
 from protein.errors import UsageError
 from protein.space import Space
-from protein.space.parameters import Categorical, Float, Integer, Parameter, Scale
+from protein.space.parameters import JSON_VALUE, Categorical, Float, Integer, Parameter, Scale
 from protein.spelling import is_slip, nearest
 from protein.types import Direction, ParamValue
+from protein.validate import is_json
 
 _KEYS = ("space", "cost_parameter", "constraints", "direction")
-_TABLE_KEYS = ("value", *RANGE_KEYS)
-_MARKS = {"value", "min", "max", "scale", "choices"}  # one of these makes a table a parameter's, not a section
+_AS_JSON = {"value_json": "value", "choices_json": "choices"}
+_TABLE_KEYS = ("value", *RANGE_KEYS, *_AS_JSON)
+_MARKS = {
+    "value",
+    "min",
+    "max",
+    "scale",
+    "choices",
+    *_AS_JSON,
+}  # one of these makes a table a parameter's, not a section
 # Ranges as Hydra and other tools write them in a text.
 _CALL = re.compile(r"(?:\w+\.)?(?:\w*uniform|\w*normal|\w*randint|interval|range|choice|tag)\(.*\)", re.DOTALL)
 
@@ -98,7 +110,8 @@ def read(text: str, source: str) -> SpaceFile:
         raise UsageError(f"{source}: {fault}; write ranges as [space] and lr = {{ min = 1e-4, max = 0.1 }}")
     parameters: list[Parameter] = []
     fixed: dict[str, ParamValue] = {}
-    _collect(table, "", source, parameters, fixed)
+    first: dict[str, ParamValue] = {}
+    _collect(table, "", source, parameters, fixed, first)
     constraints = data.get("constraints", [])
     if not isinstance(constraints, list):
         raise UsageError(f"{source}: constraints = {constraints!r} must be a list of texts")
@@ -107,15 +120,20 @@ def read(text: str, source: str) -> SpaceFile:
     given = data.get("direction")
     return SpaceFile(
         space=space,
-        start=start_of(space, given=any(parameter.default is not None for parameter in parameters)),
+        start=space.snap({**space.default(), **first}) if first else None,
         direction=None if given is None else direction_of(given, source, "direction"),
     )
 
 
 def _collect(
-    table: Mapping[str, Any], prefix: str, source: str, parameters: list[Parameter], fixed: dict[str, ParamValue]
+    table: Mapping[str, Any],
+    prefix: str,
+    source: str,
+    parameters: list[Parameter],
+    fixed: dict[str, ParamValue],
+    first: dict[str, ParamValue],
 ) -> None:
-    """Adds the parameters and fixed values of a section."""
+    """Adds the parameters and fixed values of a section, and the values that are to be tried first."""
     for key, given in table.items():
         name = f"{prefix}{key}"
         if isinstance(given, str) and _CALL.fullmatch(given.strip()):
@@ -126,7 +144,10 @@ def _collect(
         if isinstance(given, bool | int | float | str):
             fixed[name] = given
         elif not isinstance(given, dict):
-            raise UsageError(f"{source}: {name} = {given!r} is no value and no range; write {{ choices = [...] }}")
+            fixed_value = ", or { value = [...] } for a fixed list" if isinstance(given, list) else ""
+            raise UsageError(
+                f"{source}: {name} = {given!r:.80} is no value and no range; write {{ choices = [...] }}{fixed_value}"
+            )
         elif _is_range(given):
             given = with_own_names(name, given)
             for one in given:
@@ -134,22 +155,43 @@ def _collect(
                     raise UsageError(
                         f"{source}: unknown key '{one}' in the table of '{name}'{nearest(one, _TABLE_KEYS)}"
                     )
+            given = _with_json(name, given, source)
             if set(given) == {"value"}:
-                if not isinstance(given["value"], bool | int | float | str):
-                    raise UsageError(f"{source}: the value {given['value']} of {name} is no number, text or boolean")
+                if not is_json(given["value"]) and not isinstance(given["value"], float):
+                    raise UsageError(f"{source}: the value {given['value']!s:.80} of {name} is no {JSON_VALUE}")
                 fixed[name] = given["value"]
             else:
                 parameters.append(_parameter(name, given, source))
+                if "value" in given:
+                    first[name] = given["value"]
         elif given and all(isinstance(value, dict | bool | int | float | str) for value in given.values()):
             if looks_like_range(given):
-                first = next(iter(given))
+                key = next(iter(given))
                 raise UsageError(
                     f"{source}: '{name}' looks like a range, but has {' and '.join(given)}; a range has min and max, or"
-                    f" choices; fixed values are written as {first} = {{ value = {json.dumps(given[first])[:40]} }}"
+                    f" choices; fixed values are written as {key} = {{ value = {json.dumps(given[key])[:40]} }}"
                 )
-            _collect(given, f"{name}.", source, parameters, fixed)
+            _collect(given, f"{name}.", source, parameters, fixed, first)
         else:
             raise UsageError(f"{source}: '{name}' has no range; give min and max, or choices")
+
+
+def _with_json(name: str, given: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Returns a table with what the texts of `value_json` and `choices_json` hold. Raises `UsageError` for others."""
+    found = dict(given)
+    for key, meant in _AS_JSON.items():
+        if key not in found:
+            continue
+        text = found.pop(key)
+        if meant in found:
+            raise UsageError(f"{source}: {name} gives both {meant} and {key}; leave one of them out")
+        try:
+            found[meant] = json.loads(text)
+        except (TypeError, ValueError, RecursionError):
+            raise UsageError(
+                f"{source}: {key} of {name} must be a text that holds JSON, as '[null, 0.5]', got {text!r:.80}"
+            ) from None
+    return found
 
 
 def _is_range(table: Mapping[str, Any]) -> bool:

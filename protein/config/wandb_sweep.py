@@ -15,7 +15,7 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -26,6 +26,7 @@ from protein.space import Space
 from protein.space.parameters import Categorical, Float, Integer, Parameter, Scale, free_name, parameter_name
 from protein.spelling import is_slip, nearest
 from protein.types import Direction, ParamValue
+from protein.validate import is_json
 
 _KEYS = ("parameters", "metric", "program", "command", "run_cap")
 _IGNORED = {  # key -> what to do about it
@@ -283,13 +284,14 @@ class Parameters:
         return Float(name, float(first * exact), float(last * exact), scale, step=size)
 
     def _plain(self, value: Any, name: str) -> ParamValue:
-        if not isinstance(value, bool | int | float | str):
-            written = _short(str(value))
+        if not is_json(value) and not isinstance(value, float):
             raise self._error(
-                f"the value {_short(value)} of '{name}' is no number, text or boolean; for a program that reads it from"
-                f" a flag, write the text {written}"
+                f"the value {_short(value)} of '{name}' is none of JSON; for a program that reads it from a flag, write"
+                f" the text {_short(str(value))}"
             )
-        return self._usable(value, f"a value of '{name}'") if isinstance(value, str) else value
+        for text in [value] if isinstance(value, str) else _texts(value):
+            self._usable(text, f"a value of '{name}'")
+        return value
 
     def _usable(self, text: str, what: str) -> str:
         """Returns a text that a program can be given. Raises `UsageError` for others."""
@@ -313,6 +315,12 @@ class Parameters:
         return UsageError(f"{self._source}: {text}")
 
 
+def _texts(value: ParamValue) -> Iterator[str]:
+    """Yields the texts in a list or a table, names included."""
+    for one in (*value, *value.values()) if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from [one] if isinstance(one, str) else _texts(one)
+
+
 def _of_values(name: str, values: list[ParamValue]) -> Parameter:
     """Returns listed values as a parameter.
 
@@ -320,7 +328,7 @@ def _of_values(name: str, values: list[ParamValue]) -> Parameter:
     values: powers of two that double, or values at equal distances. Others are choices.
     """
     kinds = set(map(type, values))
-    if len(set(values)) == len(values) >= 3 and (kinds == {int} or kinds == {float}):
+    if (kinds == {int} or kinds == {float}) and len(set(values)) == len(values) >= 3:
         numbers: list[Any] = sorted(values)
         with contextlib.suppress(SpaceError, InvalidOperation):  # as for infinity, or numbers too large for a range
             kind = Integer if kinds == {int} else Float

@@ -27,9 +27,10 @@ from protein.imports.runs import (
     result,
     tables_of,
 )
-from protein.space.parameters import Categorical, Float, Integer, Parameter, Scale, parameter_name
+from protein.space.parameters import Categorical, Float, Integer, Parameter, Scale, free_name, parameter_name
 from protein.types import Direction, Measurement, ParamValue, TrialEnd, is_score
 from protein.urls import without_password
+from protein.validate import is_json, plain
 
 _LONGEST_LINE = 1_000_000  # of a journal, of which the first is looked at
 
@@ -152,7 +153,7 @@ def _run(optuna: Any, trial: Any, objective: int, cost: str | None) -> Run:
     end, score, reason = result(end, value, reason)
     return Run(
         key=str(trial.number),
-        params=parameters({key: _choice(value) for key, value in trial.params.items()}),
+        params=_params(trial.params),
         end=end,
         score=score,
         cost_seconds=seconds,
@@ -164,9 +165,15 @@ def _run(optuna: Any, trial: Any, objective: int, cost: str | None) -> Run:
     )
 
 
-def _choice(value: Any) -> Any:
-    """Returns None, which is often a choice of a study and never one of a space, as the text "None"."""
-    return "None" if value is None else value
+def _params(values: Mapping[str, Any]) -> dict[str, ParamValue]:
+    """Returns a trial's params. A choice may be None, a list or a table; what is no value of JSON is left out."""
+    found: dict[str, ParamValue] = {}
+    for name, value in values.items():
+        if isinstance(value, list | tuple | dict | None) and is_json(value := plain(value)):
+            found[free_name(parameter_name(name), found)] = value
+        elif not isinstance(value, dict):
+            found |= {free_name(one, found): kept for one, kept in parameters({name: value}).items()}
+    return found
 
 
 def _seconds(trial: Any, cost: str | None) -> float | None:
@@ -220,25 +227,28 @@ def _parameters(optuna: Any, trials: Sequence[Any]) -> tuple[dict[str, Parameter
 def _lost(distribution: Any) -> list[str]:
     """Returns what a space cannot keep of a distribution."""
     lost = []
-    for choice in getattr(distribution, "choices", ()):
-        kept = _kept(choice)
-        if kept is None:
+    for i, choice in enumerate(getattr(distribution, "choices", ())):
+        kept = _params({"x": choice})
+        if not kept:
             lost.append(f"the choice {choice!r:.60} is lost, as no store takes it")
-        elif type(kept) is not type(choice):
-            lost.append(f"the choice {choice!r:.60} is the text {kept!r:.60} here")
+        elif distribution.to_internal_repr(choice) != i:
+            lost.append(f"the choice {choice!r:.60} is lost, as Optuna takes it for an equal one")
+        elif type(kept["x"]) is not type(choice):
+            lost.append(f"the choice {choice!r:.60} is {kept['x']!r:.60} here")
     return lost
 
 
-def _kept(choice: Any) -> ParamValue | None:
-    return parameters({"x": _choice(choice)}).get("x")
+def _distinct(distribution: Any) -> list[Any]:
+    """Returns the choices without those that equal an earlier one, as 1 and True: Optuna keeps the first of them."""
+    return [choice for i, choice in enumerate(distribution.choices) if distribution.to_internal_repr(choice) == i]
 
 
 def _parameter(optuna: Any, name: str, distribution: Any) -> Parameter | None:
     kinds = optuna.distributions
     with contextlib.suppress(SpaceError, OverflowError, TypeError):
         if isinstance(distribution, kinds.CategoricalDistribution):
-            choices = [_kept(choice) for choice in distribution.choices]
-            return Categorical(name, tuple(choice for choice in choices if choice is not None))
+            kept = [_params({"x": choice}) for choice in _distinct(distribution)]
+            return Categorical(name, tuple(one["x"] for one in kept if one))
         scale: Scale = "log" if distribution.log else "linear"
         kind = Integer if isinstance(distribution, kinds.IntDistribution) else Float
         return kind(name, distribution.low, distribution.high, scale, step=distribution.step)

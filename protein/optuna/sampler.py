@@ -237,7 +237,9 @@ def as_parameter(name: str, distribution: BaseDistribution) -> Parameter | None:
     """
     try:
         if isinstance(distribution, CategoricalDistribution):
-            return Categorical(name, tuple(range(len(distribution.choices))))
+            # Of equal choices, such as 1 and True, Optuna keeps the first one, whichever was suggested: they are one.
+            places = [int(distribution.to_internal_repr(choice)) for choice in distribution.choices]
+            return Categorical(name, tuple(dict.fromkeys(places)))
         assert isinstance(distribution, FloatDistribution | IntDistribution)
         low, high, step = distribution.low, distribution.high, distribution.step
         scale: Literal["log", "linear"] = "log" if distribution.log else "linear"

@@ -17,6 +17,7 @@ prints.
 
 import collections
 import contextlib
+import copy
 import dataclasses
 import functools
 import math
@@ -342,7 +343,7 @@ def _try(
     try:
         report.begin()
         before = _files(job.directory)  # of an earlier sweep in this folder
-        end, reason, score = _judge(train(dict(job.trial.params), report), direction)
+        end, reason, score = _judge(train(copy.deepcopy(dict(job.trial.params)), report), direction)
         return end, reason, score, _saved(job.directory, before) if end is TrialEnd.COMPLETE else ()
     except KeyboardInterrupt:
         raise

@@ -23,8 +23,10 @@ favourite and its probability; the other choices share the rest evenly.
 """
 
 import contextlib
+import copy
 import dataclasses
 import functools
+import json
 import math
 import re
 import sys
@@ -38,12 +40,13 @@ from numpy.typing import NDArray
 from protein.errors import SpaceError
 from protein.spelling import counted, nearest
 from protein.types import ParamValue
-from protein.validate import plain
+from protein.validate import is_json, plain
 
 Scale = Literal["linear", "log", "logit", "pow2"]
 Array = NDArray[np.float64]
 
 SCALES: tuple[Scale, ...] = ("linear", "log", "logit", "pow2")
+JSON_VALUE = "value of JSON: None, a bool, a finite number, a text, or a list or table of these"
 _SIGNIFICANT = 6  # decimal digits kept of a float that comes from the unit interval
 _MAX_DECIMALS = 15  # a float64 near 1 resolves no more
 _MAX_EXACT_POWER = 22  # 10**22 is the last power of ten that float64 holds exactly
@@ -221,7 +224,11 @@ class Integer:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Categorical:
-    """A parameter with a list of choices and no order among them. True, 1 and 1.0 are three different choices."""
+    """A parameter with a list of choices and no order among them. True, 1 and 1.0 are three different choices.
+
+    Any value of JSON is a choice: None, booleans, numbers, texts, lists and tables (a tuple is a list). A default of
+    None is no default.
+    """
 
     name: str
     choices: Sequence[ParamValue]  # kept as a tuple
@@ -244,9 +251,9 @@ class Categorical:
                 " its value"
             )
         for choice in self.choices:
-            if not isinstance(choice, bool | int | float | str) or choice != choice:
-                raise SpaceError(f"parameter '{self.name}': choice {choice!r} is no bool, number or text")
-        if len({_typed(choice) for choice in self.choices}) < len(self.choices):
+            if not is_json(choice):
+                raise SpaceError(f"parameter '{self.name}': choice {choice!r:.80} is no {JSON_VALUE}")
+        if len({identity(choice) for choice in self.choices}) < len(self.choices):
             raise SpaceError(
                 f"parameter '{self.name}' lists a choice twice in {list(self.choices)}; keep each choice once"
             )
@@ -256,15 +263,15 @@ class Categorical:
 
     def check(self, value: Any, what: str = "") -> None:
         """Raises `SpaceError` unless `value` is one of the choices."""
-        if not any(_typed(value) == _typed(choice) for choice in self.choices):
+        if not is_json(value) or identity(value) not in map(identity, self.choices):
             listed = ", ".join(repr(choice) for choice in self.choices)
-            raise SpaceError(f"parameter '{self.name}': {what}{value!r} is not one of its choices {listed}")
+            raise SpaceError(f"parameter '{self.name}': {what}{value!r:.80} is not one of its choices {listed}")
 
     def numbers(self, values: Sequence[ParamValue]) -> Array:
         """Returns the indices of n choices, `n`. Raises `SpaceError` for the first that `check` refuses."""
-        index = {_typed(choice): float(i) for i, choice in enumerate(self.choices)}
+        index = {identity(choice): float(i) for i, choice in enumerate(self.choices)}
         try:
-            return np.array([index[_typed(value)] for value in values], dtype=np.float64)
+            return np.array([index[identity(value)] for value in values], dtype=np.float64)
         except (KeyError, TypeError):  # no choice, or nothing that could be one
             for value in values:
                 self.check(value)
@@ -280,11 +287,11 @@ class Categorical:
 
     def numeric(self, value: ParamValue) -> float:
         """Returns the index of a choice."""
-        return float([_typed(choice) for choice in self.choices].index(_typed(value)))
+        return float([identity(choice) for choice in self.choices].index(identity(value)))
 
     def raw(self, number: float) -> ParamValue:
-        """Returns the choice with an index."""
-        return self.choices[int(number)]
+        """Returns the choice with an index; a list or a table is a copy, which may be changed."""
+        return copy.deepcopy(self.choices[int(number)])
 
     def encode(self, numbers: Array) -> Array:
         """Returns unit coordinates, `n`, of choice indices, `n`: the middles of their bins."""
@@ -612,5 +619,12 @@ def _rounded(number: float, digits: int) -> float:
         return number
 
 
-def _typed(value: Any) -> tuple[type, Any]:
+def identity(value: Any) -> tuple[type, Any]:
+    """Returns what equal choices have in common, and others have not: True, 1 and 1.0 differ, also inside of lists.
+
+    Raises:
+        TypeError, ValueError: the value is none of JSON's.
+    """
+    if isinstance(value, list | dict):
+        return type(value), json.dumps(value, sort_keys=True)
     return type(value), value

@@ -18,6 +18,7 @@ earlier parameters alone, so that one pass in order decides all of them.
 """
 
 import contextlib
+import copy
 import dataclasses
 import math
 import sys
@@ -29,10 +30,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from protein.errors import SpaceError
 from protein.space.constraints import Condition, Constraint, Equality, Partial, Values
-from protein.space.parameters import Array, Categorical, Float, Integer, Parameter
+from protein.space.parameters import JSON_VALUE, Array, Categorical, Float, Integer, Parameter, identity
 from protein.spelling import nearest
 from protein.types import Params, ParamValue
-from protein.validate import plain
+from protein.validate import is_json, plain
 
 __all__ = ["Categorical", "Float", "Integer", "Parameter", "Space"]
 
@@ -313,7 +314,7 @@ class Space:
         """
         snapped = self._full_default()
         for parameter in self.parameters:
-            value = parameter.clip(params.get(parameter.name))
+            value = parameter.clip(params.get(parameter.name, _ABSENT))
             with contextlib.suppress(SpaceError):
                 parameter.check(value)
                 snapped[parameter.name] = value
@@ -345,13 +346,13 @@ class Space:
             fields = dataclasses.asdict(parameter)
             fields = {key: value for key, value in fields.items() if value is not None or key not in _LATER_FIELDS}
             if isinstance(parameter, Categorical):
-                fields["choices"] = list(parameter.choices)
+                fields["choices"] = copy.deepcopy(list(parameter.choices))
             parameters.append({"type": type(parameter).__name__.lower(), **fields})
         return {
             "parameters": parameters,
             "cost_parameter": self.cost_parameter,
             "constraints": list(self.constraints),
-            "fixed": dict(self.fixed),
+            "fixed": copy.deepcopy(self.fixed),
         }
 
     @classmethod
@@ -376,7 +377,7 @@ class Space:
         return isinstance(other, Space) and self.to_dict() == other.to_dict()
 
     def __hash__(self) -> int:
-        return hash((self.parameters, self.cost_parameter, self.constraints))
+        return hash((self.names, self.cost_parameter, self.constraints))  # choices may be lists, which have none
 
     def __repr__(self) -> str:
         return (
@@ -397,7 +398,8 @@ class Space:
         parameter, values = self.parameters[i], numbers
         if isinstance(parameter, Categorical):
             choices = np.empty(len(parameter.choices), dtype=object)
-            choices[:] = parameter.choices
+            for position, choice in enumerate(parameter.choices):  # at once, NumPy would take lists apart
+                choices[position] = choice
             kinds = {type(choice) for choice in parameter.choices}
             if kinds <= {bool, int, float}:
                 choices = choices.astype(np.float64)
@@ -407,9 +409,7 @@ class Space:
     @property
     def _fixed_columns(self) -> dict[str, NDArray[Any] | Partial]:
         """A single value for each fixed parameter."""
-        return {
-            name: np.asarray(value if isinstance(value, str) else float(value)) for name, value in self.fixed.items()
-        }
+        return {name: _constant(value) for name, value in self.fixed.items()}
 
     def _active(self, numbers: Sequence[Array]) -> NDArray[np.bool_]:
         """Which parameters are active at n points, `n x d`, given their numbers, d arrays of `n`."""
@@ -523,7 +523,7 @@ class Space:
             ancestors = self._ancestors(i)
             chain = [self._conditions[j] for j in (*ancestors, i) if j in self._conditions]
             marks = [0.0, *(number for one in chain for number in one.numbers)]
-            marks += [float(value) for value in self.fixed.values() if not isinstance(value, str)]
+            marks += [float(value) for value in self.fixed.values() if isinstance(value, int | float)]
             values = {j: _cases(self.parameters[j], marks) for j in ancestors}
             num_cases = math.prod(len(cases) for cases in values.values())
             proven = num_cases <= _NUM_CASES and all(one.is_separable for one in chain)
@@ -610,9 +610,19 @@ def _listed(parameters: Sequence[Parameter]) -> tuple[Parameter, ...]:
     return listed
 
 
+def _constant(value: ParamValue) -> NDArray[Any]:
+    if isinstance(value, bool | int | float):
+        return np.asarray(float(value))
+    if isinstance(value, str):
+        return np.asarray(value)
+    constant = np.empty((), dtype=object)
+    constant[()] = value
+    return constant
+
+
 def _identity(parameter: Parameter, value: Any) -> Any:
     if isinstance(parameter, Categorical):
-        return type(value), value
+        return _ABSENT if value is _ABSENT else identity(value)
     return value if parameter.step is None else parameter.clip(value)  # 0.30000000000000004 is 0.3 on a grid
 
 
@@ -621,8 +631,8 @@ def _fixed(given: Any) -> dict[str, ParamValue]:
         raise SpaceError(f"fixed must map names to values, as in {{'env.num_envs': 16}}, got {given!r:.80}")
     fixed = {name: plain(value) for name, value in given.items()}
     for name, value in fixed.items():
-        if not isinstance(value, bool | int | float | str):
-            raise SpaceError(f"'{name}' is fixed to {value!r:.80}, which is no bool, number or text; give one of these")
+        if not is_json(value) and not isinstance(value, float):
+            raise SpaceError(f"'{name}' is fixed to {value!r:.80}, which is no {JSON_VALUE}")
         if isinstance(value, int) and abs(value) > sys.float_info.max:
             raise SpaceError(f"'{name}' is fixed to a number of more than 308 digits; give a smaller one")
     return fixed

@@ -4,11 +4,14 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
 from protein.types.ends import TrialEnd, TrialState, check_end, end_of
 from protein.types.quantities import Estimate, Measurement
 
-ParamValue = bool | int | float | str
+# A value of JSON: None, a bool, a number, a text, or a list or table of these. As what `json.loads` returns, it has no
+# narrower type: whoever reads a parameter knows which kind it is.
+ParamValue = Any
 Params = Mapping[str, ParamValue]  # dotted name -> raw value, as in {"train.learning_rate": 3e-3}
 
 

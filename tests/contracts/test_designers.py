@@ -48,8 +48,8 @@ def cost(params: Params) -> float:
 
 
 def score(params: Params) -> float:
-    distance = (math.log10(float(params["lr"])) + 2.5) ** 2
-    return (1.0 - math.exp(-float(params["steps"]) / 1e5)) * math.exp(-distance) + (params["opt"] == "muon") * 0.1
+    distance: float = (math.log10(float(params["lr"])) + 2.5) ** 2
+    return (1.0 - math.exp(-float(params["steps"]) / 1e5)) * math.exp(-distance) + bool(params["opt"] == "muon") * 0.1
 
 
 def complete(params: Params, value: float | None = None, seconds: float | None = None) -> Observation:

@@ -30,7 +30,7 @@ def test_an_engine_that_may_continue_trials_asks_to_go_on_with_good_ones() -> No
     for number, leg in legs:
         assert leg.continues is not None and leg.continues < number
         earlier = made[leg.continues].params
-        assert {**leg.params, "steps": 0} == {**earlier, "steps": 0} and leg.params["steps"] > earlier["steps"]  # type: ignore[operator]
+        assert {**leg.params, "steps": 0} == {**earlier, "steps": 0} and leg.params["steps"] > earlier["steps"]
         assert engine.observations[number].continues == leg.continues
         assert engine.observations[number].run_seconds == pytest.approx(train(leg.params)[1])
     assert engine.spent_seconds <= 301.0

@@ -19,7 +19,7 @@ import pytest
 from function_sweeps import SPACE, START, loss, sweep, train
 
 import protein
-from protein import Float, Integer, Report, Space, Sweep, SweepResult
+from protein import Categorical, Float, Integer, Report, Space, Sweep, SweepResult
 from protein.api import function_sweep
 from protein.api.recommended import Recommendation, recommendation
 from protein.cli import main
@@ -158,6 +158,25 @@ def test_numbers_of_numpy_and_paths_are_taken(store: str) -> None:
     limits = {"seed": np.int64(1), "max_trials": np.int64(1), "max_trial_cost": np.float32(9.0)}
     result = sweep(Path(store), np.float32(60.0), start=start, **limits).run(train)
     assert result.trials[0].params == {"lr": 0.25, "epochs": 4} and result.ended == "the limit of 1 trial is reached"
+
+
+def test_lists_tables_and_none_are_values_that_a_function_gets_as_they_are(store: str) -> None:
+    """Through the store, also after resuming; what the function changes in them stays in its trial."""
+    choices: list[Any] = [None, [32, 32], {"act": ["relu", 1, 1.0, True]}, 1, 1.0, True]
+    space = Space([Categorical("net", choices), Float("x", 0.0, 1.0, step=0.5)], fixed={"clip": None, "dims": [3]})
+    seen = []
+
+    def measure(params: dict[str, Any], report: Report) -> float:
+        seen.append(repr(params["net"]))
+        if isinstance(params["net"], list | dict):
+            params["net"].clear()
+        return float(params["x"])
+
+    for most in (9, 18):
+        result = Sweep(space, max_trials=most, store=store, name="nets", quiet=True).run(measure)
+    assert len(result.trials) == len(seen) == 18, "each of the 18 points once"
+    assert sorted(seen) == sorted([repr(choice) for choice in choices] * 3)
+    assert [repr(trial.params["net"]) for trial in result.trials] == seen
 
 
 def test_a_number_of_trials_is_enough_of_a_limit(store: str) -> None:

@@ -27,6 +27,10 @@ width = { value = 64, low = 32, high = 500, step = 32 }
 drop = { min = 0, high = 0.5, step = 0.05 }
 batch = 64
 fixed = { value = true }
+layers = { value = [32, 32] }
+clip = { value_json = "null" }
+sizes = { choices = [[32], [64, 64], "none"] }
+depth = { choices_json = '[3, null, {"a": 1}]', value_json = "null" }
 
 [space.train]
 steps = { value = 100, min = 10, max = 1000, scale = "log" }
@@ -49,14 +53,17 @@ def test_our_own_form(tmp_path: Path) -> None:
         "lr": Float("lr", 1e-5, 1e-1, "log", 1e-3),
         "opt": Categorical("opt", ("adam", "sgd")),
         "ratio": Float("ratio", 0, 1.5),
+        "sizes": Categorical("sizes", ([32], [64, 64], "none")),
+        "depth": Categorical("depth", (3, None, {"a": 1})),
         "width": Integer("width", 32, 480, default=64, step=32),
         "drop": Float("drop", 0, 0.5, step=0.05),
         "train.steps": Integer("train.steps", 10, 1000, "log", 100),
     }
-    assert given.space.fixed == {"batch": 64, "fixed": True}
+    assert given.space.fixed == {"batch": 64, "fixed": True, "layers": [32, 32], "clip": None}
     assert (given.space.cost_parameter, given.direction) == ("train.steps", Direction.MINIMIZE)
     assert given.start is not None
     assert (given.start["lr"], given.start["train.steps"], given.start["ratio"]) == (1e-3, 100, 0.75)
+    assert given.start["depth"] is None
     assert (given.command, given.warnings) == (None, ())
 
 
@@ -143,7 +150,11 @@ def test_a_file_of_ranges_alone_needs_no_table_of_the_space(tmp_path: Path) -> N
         ("a.toml", "a = " + "[" * 2_000, "not valid TOML"),
         ("a.yaml", "# later", "a.yaml: is empty; write the sweep into it"),
         ("a.yaml", "[" * 400, "not valid YAML"),
-        ("a.toml", "[space]\nlr = { value = [1, 2] }", "the value [1, 2] of lr is no number, text or boolean"),
+        ("a.toml", "[space]\nlr = [1, 2]", "or { value = [...] } for a fixed list"),
+        ("a.toml", "[space]\nlr = { value = 2026-01-01 }", "the value 2026-01-01 of lr is no value of JSON"),
+        ("a.toml", "[space]\nx = { choices_json = 'null, 1' }", "choices_json of x must be a text that holds JSON, as"),
+        ("a.toml", "[space]\nx = { choices_json = '{}', choices = [1, 2] }", "x gives both choices and choices_json"),
+        ("a.toml", "[space]\nx = { choices_json = '5' }", "choices must be a list, got 5"),
         ("a.toml", "cost_parameter = ['lr']\n[space]\nlr = { min = 1, max = 2 }", "cost_parameter must be the name"),
         (
             "a.toml",

@@ -36,6 +36,8 @@ parameters:
   opt: {values: [adam, sgd], probabilities: [0.2, 0.8]}
   one: {values: [3]}
   batch-size: {value: 64}
+  sizes: {values: [null, [32, 32], {a: 0.5}]}
+  clip: {value: null}
   decay: {distribution: log_uniform, min: -9.210340371976182, max: 0}
   units: {distribution: q_log_uniform_values, min: 8, max: 512, q: 1}
   batch: {distribution: q_log_uniform_values, min: 30, max: 257, q: 8}
@@ -79,6 +81,7 @@ def test_what_is_searched() -> None:
         "layers": Integer("layers", 2, 4),
         "odd": Categorical("odd", (1, 5, 7)),
         "opt": Categorical("opt", ("adam", "sgd")),
+        "sizes": Categorical("sizes", (None, [32, 32], {"a": 0.5})),
         "decay": Float("decay", math.exp(-9.210340371976182), 1.0, "log"),
         "units": Integer("units", 8, 512, "log"),
         "batch": Integer("batch", 32, 256, "log", step=8),
@@ -92,7 +95,7 @@ def test_what_is_searched() -> None:
         "inner.gamma": Float("inner.gamma", 0.9, 0.99),
         "inner.weight_decay": Integer("inner.weight_decay", 0, 3),
     }
-    assert given.space.fixed == {"one": 3, "batch_size": 64}
+    assert given.space.fixed == {"one": 3, "batch_size": 64, "clip": None}
     assert (given.direction, given.start, given.max_trials) == (Direction.MAXIMIZE, None, 20)
     assert given.command == "python -u train.py --fast '{*args}' '{{x}}'"
     said = [warning.partition("f.yaml: ")[2] for warning in given.warnings]
@@ -253,8 +256,9 @@ def test_names_survive_with_a_command_of_the_users() -> None:
         ("b: {distribution: q_uniform, q: 8, min: 0, max: 3}", "with steps of 8 (q) 0 to 3 has one value; lower q"),
         ("b: {distribution: q_uniform, q: 0, min: 0, max: 3}", "q = 0 must be above 0"),
         ("b: {distribution: q_uniform, q: 1e-300, min: 0, max: 3}", "steps of 1e-300 (q) are too small for 0 to 3"),
-        ("x: {values: [null, 0.5]}", "write the text 'None'"),
-        ("x: {value: [1, 2]}", "the value [1, 2] of 'x' is no number, text or boolean"),
+        ("x: {values: [2026-01-01, 0.5]}", "none of JSON; for a program that reads it from a flag, write the text '20"),
+        ("x: {value: {1: 2}}", "the value {1: 2} of 'x' is none of JSON"),
+        ('x: {value: [{a: "b\\0"}]}', "has a character that no program can be given"),
         ('"a\\0b": {value: 1}', "has a character that no program can be given"),
         ("n: {distribution: log_uniform, min: 1, max: 1000}", "for bounds that are values write log_uniform_values"),
     ],

@@ -158,8 +158,8 @@ class TestOptuna:
         other.optimize(measure, n_trials=4)
         assert run.json(f"import optuna {STUDY} --experiment other --json")["outside"] == 0
         sweep, trials = stored("other")
-        assert Space.from_dict(sweep.spec.space).parameters[0] == Categorical("depth", ("None", 3, 5))
-        assert [trial.params["depth"] for trial in trials] == ["None", 3, 5, "None"]
+        assert Space.from_dict(sweep.spec.space).parameters[0] == Categorical("depth", (None, 3, 5))
+        assert [trial.params["depth"] for trial in trials] == [None, 3, 5, None]
 
     def test_what_of_the_study_is_lost_is_named(self, study: optuna.Study, run: Run) -> None:
         other = optuna.create_study(study_name="rich", storage=STUDY, sampler=optuna.samplers.RandomSampler(seed=0))
@@ -169,7 +169,7 @@ class TestOptuna:
             trial.suggest_int("units", 32, 512, step=32)
             trial.suggest_float("drop", 0.0, 0.5, step=0.05)
             trial.suggest_float("x", 0.0, 1.0 + i // 10)
-            trial.suggest_categorical("kind", [None, 1, "1", math.inf])
+            trial.suggest_categorical("kind", [None, 1, "1", math.inf, True])
             trial.suggest_int("a-b", 1, 9)
             trial.suggest_int("a_b", 1, 9)
             trial.suggest_float("C" if i % 2 else "depth", 1.0, 9.0)
@@ -177,13 +177,13 @@ class TestOptuna:
         told = run(f"import optuna {STUDY} --experiment rich").splitlines()
         assert [line.removeprefix("note: ") for line in told if line.startswith("note: ")] == [
             "x: its range changes within the study; the last one is taken",
-            "kind: the choice None is the text 'None' here",
             "kind: the choice inf is lost, as no store takes it",
+            "kind: the choice True is lost, as Optuna takes it for an equal one",
             "a-b: its own range is not taken over, because another parameter would be a_b, too",
             "a_b: its own range is not taken over, because another parameter would be a_b, too",
             "left out of the space, because runs lack them: depth (10 of 20), C (10 of 20)",
         ]
-        assert "kind (None 1 '1')" in "".join(told), "1 and the text 1 are told apart"
+        assert "kind (null 1 '1')" in "".join(told), "1 and the text 1 are told apart"
         units, drop = Space.from_dict(stored("rich")[0].spec.space).parameters[:2]
         assert (units, drop) == (Integer("units", 32, 512, step=32), Float("drop", 0.0, 0.5, step=0.05))
 

@@ -355,6 +355,21 @@ def test_an_objective_gets_the_choices_of_its_own_study() -> None:
         assert set(seen) == {repr(one) for one in choices}
 
 
+def test_equal_choices_are_one() -> None:
+    """Optuna keeps the first of them, whichever was suggested, which would then be suggested for ever."""
+    for choices in ([None, "x", 1, True], [True, 1, 1.0], [0, False, 2]):
+
+        def suggest(trial: optuna.Trial, choices: Any = choices) -> float:
+            chosen = trial.suggest_categorical("choice", choices)
+            return trial.suggest_int("x", 0, 9) + 0.1 * (chosen is not None)
+
+        study = optuna.create_study(direction="maximize", sampler=ProteinSampler(seed=0))
+        study.optimize(suggest, n_trials=12)
+        tried = [(trial.params["x"], repr(trial.params["choice"])) for trial in study.trials]
+        num_points = 10 * len(set(choices))
+        assert len(set(tried)) >= min(num_points, 12) - 1, "the first trial, of Optuna's own, may be met again"
+
+
 def test_a_cost_parameter_below_0_counts_no_steps() -> None:
     def reporting(trial: optuna.Trial) -> float:
         score = trial.suggest_float("log_share", -3.0, 0.0) + trial.suggest_float("x", 0.0, 1.0)

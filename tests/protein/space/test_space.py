@@ -19,7 +19,7 @@ from patience import PATIENCE_SECONDS
 
 from protein.errors import SpaceError
 from protein.space import Categorical, Float, Integer, Parameter, Space
-from protein.space.parameters import Scale, unit_belief
+from protein.space.parameters import Scale, identity, unit_belief
 
 MIXED = Space(
     [
@@ -92,6 +92,13 @@ def test_a_float_of_any_range_round_trips_exactly(low: float, ratio: float, x: f
     assert low <= float(params["v"]) <= low * ratio
 
 
+def _endless() -> list[Any]:
+    """Returns a list that holds itself."""
+    endless: list[Any] = []
+    endless.append(endless)
+    return endless
+
+
 GRIDS = st.tuples(st.booleans(), st.integers(-500, 500), st.integers(1, 60), st.integers(2, 300), st.integers(0, 9))
 
 
@@ -141,6 +148,47 @@ def test_values_beside_the_grid_are_refused_but_for_errors_of_a_sum() -> None:
         with pytest.raises(SpaceError, match=re.escape(message)):
             parameter.numbers([value])
         parameter.check(parameter.clip(value))
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-9, 9)
+    | st.floats(-9, 9).map(lambda x: x + 0.0)
+    | st.text("a0é", max_size=2),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text("ab", max_size=1), inner, max_size=2),
+    max_leaves=5,
+)
+
+
+@given(st.lists(VALUES, min_size=2, max_size=5, unique_by=lambda value: repr(identity(value))))
+@settings(max_examples=100, deadline=None)
+def test_any_value_of_json_is_a_choice(choices: list[Any]) -> None:
+    parameter = Categorical("x", choices)
+    space = Space([parameter, Float("y", 0.0, 1.0)], fixed={"z": choices[0]}, constraints=["y <= 1 or z == 3"])
+    again = Space.from_dict(json.loads(json.dumps(space.to_dict())))
+    assert again == space and hash(again) == hash(space)
+    numbers = parameter.numbers(choices)
+    assert numbers.tolist() == list(range(len(choices)))
+    for number, choice in zip(numbers, choices, strict=True):
+        params = {"x": parameter.raw(number), "y": 0.5}
+        assert identity(params["x"]) == identity(choice)
+        assert identity(again.from_unit(again.to_unit(params))["x"]) == identity(choice)
+        assert space.snap(params) == params and space.is_valid(params)
+    assert len({space.key({"x": choice, "y": 0.5}) for choice in choices}) == len(choices)
+    assert space.valid(space.sample(8, np.random.default_rng(0))).all()
+
+
+def test_a_choice_that_a_user_changes_stays_as_it_was_in_the_space() -> None:
+    given: list[Any] = [[32, 32], {"a": [1]}, None]
+    space = Space([Categorical("x", given)])
+    given[0].append(64)
+    for place in (0.1, 0.5):
+        changed = space.from_unit([place])["x"]
+        changed.clear()
+    space.to_dict()["parameters"][0]["choices"][0].clear()
+    assert space.parameters[0] == Categorical("x", [[32, 32], {"a": [1]}, None])
+    assert space.snap({}) == {"x": {"a": [1]}}, "a value that is missing is not None"
 
 
 @given(low=st.floats(1e-9, 0.5), high=st.floats(0.500001, 1.0 - 1e-9), x=st.floats(0.0, 1.0))
@@ -435,7 +483,12 @@ def test_a_missing_value_is_named() -> None:
         (lambda: Categorical("a", ("x", "x")), "lists a choice twice in .*; keep each choice once"),
         (lambda: Categorical("a", "xy"), "must be a list"),
         (lambda: Categorical("a", ("x", "y"), default="z"), "value 'z' is not one of its choices"),
-        (lambda: Categorical("a", ("x", None)), "no bool, number or text"),  # type: ignore[arg-type]
+        (lambda: Categorical("a", ("x", {1: 2})), r"choice {1: 2} is no value of JSON: None, a bool, a finite number"),
+        (lambda: Categorical("a", ("x", [math.nan])), r"choice \[nan\] is no value of JSON"),
+        (lambda: Categorical("a", ("x", object)), "is no value of JSON"),
+        (lambda: Categorical("a", ([1, 2], (1, 2))), "lists a choice twice"),
+        (lambda: Categorical("a", ([1], [1.0])).check([True]), r"\[True\] is not one of its choices \[1\], \[1.0\]"),
+        (lambda: Categorical("a", (1, _endless())), "is no value of JSON"),
         (lambda: Float("a b", 0.0, 1.0), "not a dotted name such as .*: use letters, digits and underscores"),
         (lambda: Float("a-b", 0.0, 1.0), "no digit first; call it 'a_b', and use --params dashes or {a_b} for a flag"),
         (lambda: Float("1-b", 0.0, 1.0), "no digit first$"),
@@ -450,7 +503,7 @@ def test_a_missing_value_is_named() -> None:
         (lambda: Space([Float("abc", 0.0, 1.0)], constraints=["abd > 2"]), "did you mean 'abc'"),
         (lambda: Space([Float("a", 0.0, 1.0)], constraints="a > 2"), "must be a list of texts"),
         (lambda: Space([Float("a", 0.0, 1.0)], constraints=None), "must be a list of texts, got None"),  # type: ignore[arg-type]
-        (lambda: Space([Float("a", 0.0, 1.0)], fixed={"b": [1]}), r"'b' is fixed to \[1\], which is no bool"),  # type: ignore[dict-item]
+        (lambda: Space([Float("a", 0.0, 1.0)], fixed={"b": [{1}]}), r"'b' is fixed to \[\{1\}\], which is no value of"),
         (lambda: Space([Float("a", 0.0, 1.0)], fixed=["b"]), r"fixed must map names to values, .* got \['b'\]"),  # type: ignore[arg-type]
         (lambda: Space([Float("a", 0.0, 1.0)], fixed={"b": 10**400}), "'b' is fixed to a number of more than"),
         (lambda: Categorical("a", {"x", "y"}), "got a set; a sweep needs their order"),  # type: ignore[arg-type]
