@@ -86,7 +86,7 @@ def run(command: Command) -> int:
     if stop.is_set():
         _print_resume(console, command)
         return INTERRUPTED_CODE
-    if status.trouble:
+    if status.trouble or status.never_scored is not None:
         return 1
     assert terminal.beginning is not None
     budget, before = terminal.beginning.settings.max_cost_seconds, terminal.beginning.num_trials
@@ -388,6 +388,9 @@ def _conclude(console: Console, status: SweepStatus, store: str | None) -> None:
     """Prints the summary, draws the front, and prints the command that trains the recommended config."""
     spec, trials = status.sweep.spec, status.trials
     ended = "" if status.stopping else status.ended  # the last line tells of Ctrl-C
+    if status.never_scored is not None:
+        _print_counts(console, status.sweep, trials, ended)
+        return
     _print_counts(console, status.sweep, trials, ended)
     if status.elapsed_seconds >= _MIN_WALL_SECONDS and data.counts(trials).finished:
         share = status.engine_seconds / status.elapsed_seconds

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Protocol
 
-from protein.types import SweepRecord, TrialRecord, spent_seconds
+from protein.types import SweepRecord, TrialEnd, TrialRecord, spent_seconds
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +25,14 @@ class SweepStatus:
     @property
     def spent_seconds(self) -> float:
         return spent_seconds(self.trials)
+
+    @property
+    def never_scored(self) -> TrialRecord | None:
+        """The last trial that has ended by itself, where trials have and none of the sweep ever had a score."""
+        if any(trial.score is not None for trial in self.trials):
+            return None
+        ended = [trial for trial in self.trials if trial.state.finished and trial.end is not TrialEnd.INTERRUPTED]
+        return max(ended, key=lambda trial: trial.finished_at or trial.started_at, default=None)
 
 
 class Listener(Protocol):

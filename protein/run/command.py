@@ -17,6 +17,7 @@ The cost is the wall clock of the process, its start included, because that is w
 command that was killed has also spent the time since its last report.
 """
 
+import collections
 import contextlib
 import dataclasses
 import json
@@ -84,6 +85,18 @@ MAX_WORDS = 200  # characters of a command's last words in a reason
 CONFIG_FILE, LOG_FILE = "config.json", "trial.log"
 # Beside the parameters. A parameter of the same name comes first.
 OF_TRIAL = ("seed", "directory", "params_file")
+_NOT_RUN = (126, 127)  # exit codes of a shell and of env: a program that may not be run, or is not there
+# Exit codes of programs that print their usage: of most, of few, by sysexits.h, and of git.
+_USAGE_CODES = (2, 1, 64, 129)
+_USAGE_LINES, _REFUSED_LINES = 60, 12  # of the end of the log, that are looked at
+_USAGE = re.compile(r"\W*usage\b(?: of \S+)?:(?!\s*[\d.]+\s*\S{0,3}\s*$)", re.IGNORECASE)  # and no "usage: 80 %"
+# What argparse, click, getopt, absl, clap, Go, node and Hydra say; and interpreters, of a script that is not there.
+_REFUSED = re.compile(
+    r"(?:unrecogni[sz]ed|unknown|unexpected|no such) (?:command[- ]line )?(?:option|flag|argument)s?\b"
+    r"|(?:bad|invalid) option\b|flag provided but not defined|arguments are required|^Missing option"
+    r"|^Could not override '|can(?:'|no)t open (?:file|perl script) ",
+    re.IGNORECASE,
+)
 _BREAK = re.compile(rb"[\r\n]+")  # progress bars go back to the start of their line
 _OURS = re.compile(r"PROTEIN_|CUDA_VISIBLE_DEVICES$")  # environment variables that we set
 _OF_START = re.compile(r"(PATH|HOME)$|LD_|PYTHON")  # the program may not even start with another value
@@ -373,6 +386,7 @@ class CommandRecord(Record):
         self._given_seconds = 0.0  # of the last point that was taken
         self._cannot_start: str | None = None  # why
         self._last_words = ""
+        self._lines: collections.deque[str] = collections.deque(maxlen=_USAGE_LINES)  # the last ones
         self._buffers = {pipe: bytearray() for pipe in self.pipes}  # lines that have only begun
         self._log: BoundedLog | None = None
         self._metric_reader = MetricReader(settings.metrics, self._commas, self._remark)
@@ -424,6 +438,7 @@ class CommandRecord(Record):
         else:
             if text := line.strip():
                 self._last_words = text[: 4 * MAX_WORDS].decode(errors="replace")
+                self._lines.append(self._last_words)
             if self._settings.metrics:
                 self._metrics |= self._metric_reader.read(line)
             if self._pattern is not None:
@@ -617,6 +632,8 @@ class CommandRecord(Record):
         if not self._ended_well:
             return *self._bad_end(), None
         code = self.process.exit_code
+        if code and self._refused_arguments:  # accepted, as some configs are to be refused: a failure of this one
+            return TrialEnd.USER_ERROR, f"exited with code {code}{self._in_last_words()}", None
         how = f"exited with code {code}" if code is not None and code >= 0 else killed_by(code or 0)
         how, accepted = ("exited", "") if code == 0 else (how, f"{how}, which --accept-exit-codes takes")
         said = self._result or self._said
@@ -625,8 +642,7 @@ class CommandRecord(Record):
         if said is None and self.last_score is not None:  # it went on from its very end, and had nothing left to do
             return TrialEnd.COMPLETE, accepted, self.last_score
         if said is None:
-            can_report = self._backend.has_reported or self.job.others_reported
-            end = TrialEnd.CRASHED if can_report else TrialEnd.MISTAKE
+            end = TrialEnd.CRASHED if self._can_report else TrialEnd.MISTAKE
             return end, f"{how} without a score: {self._what_was_missing()}", None
         score = said.score
         if score is None or not is_score(score):
@@ -639,11 +655,35 @@ class CommandRecord(Record):
         """Returns how a command ended whose exit code is no good one, and why in words."""
         if (preempted := self.process.preempted(interrupted=False)) is not None:
             return TrialEnd.INTERRUPTED, preempted
-        words = f": {' '.join(self._last_words.split())[:MAX_WORDS]}" if self._last_words else ""
+        words, code = self._in_last_words(), self.process.exit_code
         if (killed := self.process.killed()) is not None:
             return killed[0], f"{killed[1]}{words}"
-        end = shortage(words) or TrialEnd.USER_ERROR
-        return end, f"exited with code {self.process.exit_code}{words}{FREE if end is TrialEnd.DISK else ''}"
+        end = shortage(words)
+        if end is None and not self._can_report and code in _NOT_RUN:
+            return TrialEnd.MISTAKE, f"exited with code {code}, as of a program that is not found or not run{words}"
+        if end is None and not self._can_report and self._refused_arguments:
+            only_some = f"--accept-exit-codes {code} goes on where only some configs are refused"
+            return TrialEnd.MISTAKE, f"exited with code {code}, and refused its arguments{words} ({only_some})"
+        end = end or TrialEnd.USER_ERROR
+        return end, f"exited with code {code}{words}{FREE if end is TrialEnd.DISK else ''}"
+
+    def _in_last_words(self) -> str:
+        return f": {' '.join(self._last_words.split())[:MAX_WORDS]}" if self._last_words else ""
+
+    @property
+    def _can_report(self) -> bool:
+        """Whether any trial has said something of its score: then this one's failure is due to its params."""
+        return self._backend.has_reported or self.job.others_reported
+
+    @property
+    def _refused_arguments(self) -> bool:
+        """Whether it has ended with its usage, or with what is said of an argument that a program does not have."""
+        code, said = self.process.exit_code or 0, list(self._lines)
+        if code <= 0 or self.last is not None or self._said is not None:
+            return False
+        return any(map(_REFUSED.search, said[-_REFUSED_LINES:])) or (
+            code in _USAGE_CODES and any(map(_USAGE.match, said))
+        )
 
     def _what_was_missing(self) -> str:
         """Returns what was looked for and not found, for a trial without a score."""

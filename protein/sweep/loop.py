@@ -94,7 +94,8 @@ def run_sweep(
     (`settings.stop_when`), the time has come (`settings.until`), too many trials fail in a row, or `stop` is set.
 
     Why it has ended is stored (`SweepRecord.ended`) and is in the answer. `SweepStatus.trouble` says whether that is
-    because something is wrong, such as the failures in a row.
+    because something is wrong, such as the failures in a row. It is trouble for the user's commands, too, where no
+    trial ever had a score (`SweepStatus.never_scored`).
 
     Raises:
         UsageError: another live process runs this sweep; or the budget was too small for a single trial; or a disk is
@@ -155,7 +156,7 @@ class _Loop:
         self._failures, self._preemptions = Failures(), Preemptions()
         self._taken_over = False
         self._ended = ""
-        self._in_trouble = False
+        self._in_trouble = self._without_any_score = False
         self._failed: str | None = None  # what the failures or preemptions in a row have in common
         self._enough: str | None = None  # why too little gain is expected to go on
         self._asked_after = -1  # how many trials had finished when that was last asked
@@ -213,7 +214,7 @@ class _Loop:
             self._trials.request(Request.RUN)  # it was followed; the next start of the sweep is to run
         if self._no_more_trials is not None:
             raise self._no_more_trials
-        self._ended = self._why_ended()
+        self._ended = self._why_ended() + self._without_score()
         if self._exhausted and self._deadline.reason is None:
             require_a_complete_trial(
                 self._trials.sweep,
@@ -242,7 +243,7 @@ class _Loop:
             self._trials.set_ended(" ".join(self._ended.split()))
         except ProteinError as problem:
             self._listener.log(f"why the sweep ended could not be stored: {problem}")
-        if self._in_trouble:
+        if self._in_trouble or self._without_any_score:
             self._call("--on-trouble", self._settings.on_trouble, self._ended)
         elif not by_hand:
             self._call("--on-finish", self._settings.on_finish, self._ended)
@@ -366,6 +367,14 @@ class _Loop:
             return limit_reached(self._settings.max_trials)
         space = Space.from_dict(self._trials.sweep.spec.space)
         return why_nothing(space, self._trials.history(), [], self._budget())
+
+    def _without_score(self) -> str:
+        """Returns what is added to why the sweep has ended where no trial ever had a score: then something is wrong."""
+        last = None if self._stop.is_set() or self._failed is not None else self.status().never_scored
+        if last is None:
+            return ""
+        self._without_any_score = True
+        return f"; no trial has had a score, the last one, trial {last.number}, ended with: {trouble.shortened(last)}"
 
     def _start_next(self) -> bool:
         """Suggests, stores and starts one trial. Returns False when nothing fits the budget or should start now."""

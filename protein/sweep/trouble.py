@@ -16,6 +16,7 @@ it might choose the sweep. Memory is that of the machine. The limit of a contain
 
 import collections
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -42,23 +43,36 @@ MIN_FREE_DISK_OF_STORE_BYTES = 32 << 20  # where nothing but the store is writte
 MIN_FREE_MEMORY_SHARE, MIN_FREE_MEMORY_BYTES = 0.03, 512 << 20  # the smaller of the two
 _MAX_SHARED = 3  # parameters that are named
 _MAX_REASON = 200  # characters
+_NOT_LOADED = re.compile(r"(?:^|: )(?:SyntaxError|IndentationError|TabError|ImportError|ModuleNotFoundError): ")
 
 
 def fatal(event: Finished, spec: SweepSpec, trials: Collection[TrialRecord]) -> BaseException | None:
     """Returns why no other trial makes sense after this one; None: others do.
 
-    It is a mistake in the function or in the command, or a full disk. A command that ends without a score has a mistake
-    only where no trial has had one; elsewhere the trial has failed for its params.
+    It is a mistake in the function or in the command, or a full disk. A command that ends without a score, or refuses
+    its arguments, has a mistake only where no trial has had a score; elsewhere the trial has failed for its params. A
+    program that cannot be loaded may lack a module that only some params need, so a second trial has to fail alike.
     """
     if event.error is not None:
         return event.error
     outcome, number = event.outcome, event.trial.number
     if outcome.end is TrialEnd.DISK:
         return UsageError(f"trial {number} failed, {outcome.reason}; then run the same command again to resume")
-    if outcome.end is TrialEnd.MISTAKE and not any(one.score is not None for one in trials):
-        accept = ", with --accept-changes" if SECTION in spec.config else ""
-        return UsageError(f"trial {number}: {outcome.reason}. Correct it and run the sweep again{accept}")
+    if any(one.score is not None for one in trials):
+        return None
+    correct = f"Correct it and run the sweep again{', with --accept-changes' if SECTION in spec.config else ''}"
+    if outcome.end is TrialEnd.MISTAKE:
+        return UsageError(f"trial {number}: {outcome.reason}. {correct}")
+    if _NOT_LOADED.search(outcome.reason):
+        same = [one.number for one in trials if one.number != number and one.reason == outcome.reason]
+        if same:
+            return UsageError(f"trials {same[-1]} and {number} failed in the same words: {outcome.reason}. {correct}")
     return None
+
+
+def shortened(trial: TrialRecord) -> str:
+    """Returns a trial's reason, or how it has ended, in one line that is not too long."""
+    return " ".join((trial.reason or str(trial.end)).split())[:_MAX_REASON]
 
 
 def in_words(error: BaseException) -> str:

@@ -166,6 +166,7 @@ print('{"score": %d}' % (10 * len(sys.argv) + len(files)))
             r"exited without a score: no line matched 'acc: (\S+)'; its last line: hello",
         ),
         ("raise SystemExit('no such level')", {}, TrialEnd.USER_ERROR, "exited with code 1: no such level"),
+        ("raise OSError(22, 'Invalid argument')", {}, TrialEnd.USER_ERROR, "exited with code 1: OSError: [Errno 22]"),
         ("raise MemoryError('1 GiB')", {}, TrialEnd.OUT_OF_MEMORY, "exited with code 1: MemoryError: 1 GiB"),
         (
             "raise OSError(28, 'No space left on device')",

@@ -266,3 +266,46 @@ def test_the_kernel_tells_whether_memory_was_short_when_a_command_was_killed(
         counts = iter([before, after])
         found = ended([], code)
         assert (found.end, found.reason) == (end, reason)
+
+
+REFUSALS = [  # what programs say of an argument that they do not have, and their exit code
+    (2, "usage: train.py [-h] [--lr LR]\ntrain.py: error: unrecognized arguments: --lrr 0.1"),
+    (2, "usage: train.py [-h] --data DATA\ntrain.py: error: the following arguments are required: --data"),
+    (
+        2,
+        "Usage: train.py [OPTIONS]\nTry 'train.py --help' for help.\n\nError: No such option: --lrr Did you mean --lr?",
+    ),
+    (2, "flag provided but not defined: -lrr\nUsage of ./train:\n  -lr float\n    \trate (default 0.1)"),
+    (2, "error: unexpected argument '--lrr' found\n\nUsage: train [OPTIONS]\n\nFor more information, try '--help'."),
+    (2, "ls: unrecognized option '--lrr'\nTry 'ls --help' for more information."),
+    (1, "FATAL Flags parsing error: Unknown command line flag 'lrr'.\nPass --helpshort or --helpfull to see help."),
+    (1, "Could not override 'lrr'.\nKey 'lrr' is not in struct\n    full_key: lrr\n\nSet HYDRA_FULL_ERROR=1"),
+    (1, "Usage:\n  train.py [--lr=<rate>]"),
+    (9, "node: bad option: --lrr"),
+    (129, "error: unknown option `lrr'\nusage: git diff [<options>]"),
+    (2, "python: can't open file '/home/a/train.py': [Errno 2] No such file or directory"),
+    (127, "sh: 1: trane: not found"),
+    (126, "sh: 1: ./train: Permission denied"),
+]
+OTHERS = [  # failures that may be due to the values
+    (1, "RuntimeError: CUDA error: invalid argument"),
+    (1, "TypeError: Adam.__init__() got an unexpected keyword argument 'momentum'"),
+    (1, "GPU usage: 80 %\nValueError: the loss is nan"),
+    (1, "Usage: 80 %\nValueError: the loss is nan"),
+    (1, "java: Unknown option: ignored\n" + 20 * "epoch\n" + "ValueError: the loss is nan"),
+    (3, "the loss is nan"),
+]
+
+
+def test_a_program_that_refuses_its_arguments_is_told_from_one_that_fails() -> None:
+    for code, said in [*REFUSALS, *OTHERS]:
+        outcome = ended(said.splitlines(), code)
+        refused = (code, said) in REFUSALS
+        assert outcome.end is (TrialEnd.MISTAKE if refused else TrialEnd.USER_ERROR), said
+        assert outcome.reason.startswith(f"exited with code {code}") and "\n" not in outcome.reason
+        after = ended(["acc 0.1", *said.splitlines()], code, **REGEX)
+        assert after.end is TrialEnd.USER_ERROR, "it has read its arguments"
+        if code < 126:
+            assert ended(said.splitlines(), code, accept=(code,), **REGEX).end is (
+                TrialEnd.USER_ERROR if refused else TrialEnd.MISTAKE
+            ), "whoever accepts the code lets the sweep go on with other configs"

@@ -13,10 +13,10 @@ from sweep_control import found, teller, told
 
 from protein import Protein
 from protein.errors import UsageError
-from protein.ports import SweepStatus
+from protein.ports import Finished, SweepStatus
 from protein.sweep import trouble
-from protein.sweep.trouble import Failures, shared_params
-from protein.types import Provenance, SuggestionKind, TrialEnd, TrialRecord, TrialState
+from protein.sweep.trouble import Failures, fatal, shared_params
+from protein.types import Outcome, Provenance, SuggestionKind, Trial, TrialEnd, TrialRecord, TrialState
 
 
 def record(number: int, end: TrialEnd, reason: str = "", machine: str = "host", **params: Any) -> TrialRecord:
@@ -69,6 +69,24 @@ def test_a_program_that_is_gone_is_a_failure_each_time() -> None:
     for i in range(10):
         failures.add(record(i, TrialEnd.MISTAKE, "'train' cannot be started: no such file"))
     assert failures.too_many
+
+
+def test_a_program_that_cannot_be_loaded_ends_a_sweep_when_it_says_the_same_twice() -> None:
+    spec = small_sweep.sweep_spec()
+    trial = Trial(id=1, sweep_id=1, number=1, params={}, seed=0, owner="")
+
+    def why(reason: str, *earlier: TrialRecord) -> str:
+        outcome = Outcome(end=TrialEnd.USER_ERROR, reason=reason)
+        return str(fatal(Finished(trial=trial, outcome=outcome), spec, earlier) or "")
+
+    lacks = "exited with code 1: ModuleNotFoundError: No module named 'lion'"
+    failed = record(0, TrialEnd.USER_ERROR, lacks)
+    assert why(lacks, failed) == f"trials 0 and 1 failed in the same words: {lacks}. Correct it and run the sweep again"
+    assert why(lacks) == "", "only some configs may need the module"
+    assert why(lacks, record(0, TrialEnd.USER_ERROR, "ImportError: other")) == ""
+    assert why(lacks, failed, record(2, TrialEnd.COMPLETE)) == ""
+    diverged = "ValueError: the loss is nan"
+    assert why(diverged, record(0, TrialEnd.USER_ERROR, diverged)) == ""
 
 
 def test_a_success_ends_a_row_and_what_teaches_nothing_does_not_count() -> None:

@@ -54,6 +54,20 @@ def test_trouble_calls_the_other_command_and_a_stop_by_hand_none(tmp_path: Path)
     assert found(tmp_path)[0].ended == "interrupted"
 
 
+def test_a_sweep_that_never_got_a_score_is_trouble_and_says_why(tmp_path: Path) -> None:
+    commands: dict[str, Any] = {"on_finish": "false", "on_trouble": teller(tmp_path), "budget_seconds": None}
+    spec = small_sweep.sweep_spec(behaviour="diverge")
+    status = small_sweep.sweep(tmp_path, spec=spec, max_trials=2, **commands)
+    last = status.trials[-1]
+    assert status.never_scored == last and not status.trouble
+    assert status.ended == (
+        f"the limit of 2 trials is reached; no trial has had a score, the last one, trial 1, ended with: {last.reason}"
+    )
+    assert [facts["PROTEIN_REASON"] for facts in told(tmp_path)] == [status.ended]
+    good = small_sweep.sweep(tmp_path / "good", max_trials=1, **commands | {"on_finish": None})
+    assert good.never_scored is None and len(told(tmp_path)) == 1
+
+
 def test_an_error_is_trouble_and_is_stored(tmp_path: Path) -> None:
     spec = small_sweep.sweep_spec(behaviour="full disk")
     with pytest.raises(UsageError):
