@@ -189,7 +189,8 @@ class SweepSummary:
         best: number of the complete trial with the highest score, of equal ones the cheapest run; None: there is none.
         cut_short: number of the trial with the highest score among those that a limit of cost has ended, if any.
         running: numbers and owners of the running trials.
-        waiting: numbers of the trials that wait to be taken up again.
+        waiting: numbers of the trials that wait to be taken up again, or for their first start.
+        queued: numbers of those that wait for their first start, as people have queued them.
     """
 
     ends: Mapping[TrialEnd | None, int]
@@ -199,3 +200,4 @@ class SweepSummary:
     cut_short: int | None
     running: Mapping[int, str]
     waiting: tuple[int, ...] = ()
+    queued: tuple[int, ...] = ()

@@ -50,7 +50,7 @@ from protein.columns import (
 )
 from protein.errors import StoreError
 from protein.spelling import nearest
-from protein.types import Annotation, TrialEnd, TrialState
+from protein.types import QUEUED, Annotation, TrialEnd, TrialState
 
 from . import values
 from .tables import AnnotationRow, MeasurementRow, SweepRow, TrialRow
@@ -445,10 +445,13 @@ def summaries(session: Session, sweep_ids: Collection[int] | None) -> dict[int, 
     cut_short = _best(session, ids, [t.end.in_(_CUT_SHORT), t.score.is_not(None)])
     running: dict[int, dict[int, str]] = {key: {} for key in ids}
     waiting: dict[int, list[int]] = {key: [] for key in ids}
-    unfinished = select(t.sweep_id, t.number, t.owner, t.state).where(*mine, t.end.is_(None))
-    for key, number, owner, state in session.execute(unfinished.order_by(t.sweep_id, t.number)):
+    queued: dict[int, list[int]] = {key: [] for key in ids}
+    unfinished = select(t.sweep_id, t.number, t.owner, t.state, t.reason).where(*mine, t.end.is_(None))
+    for key, number, owner, state, reason in session.execute(unfinished.order_by(t.sweep_id, t.number)):
         if state == TrialState.WAITING.value:
             waiting[key].append(number)
+            if reason == QUEUED:
+                queued[key].append(number)
         else:
             running[key][number] = owner
     return {
@@ -460,6 +463,7 @@ def summaries(session: Session, sweep_ids: Collection[int] | None) -> dict[int, 
             cut_short=cut_short.get(key),
             running=running[key],
             waiting=tuple(waiting[key]),
+            queued=tuple(queued[key]),
         )
         for key in ids
     }

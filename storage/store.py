@@ -6,6 +6,7 @@ sweep's row first, so numbers have no gaps. A write to a trial is one UPDATE who
 
 The states of a trial that nobody runs change like this:
 
+    (new)   -> WAITING     a person has queued it
     RUNNING -> WAITING     its owner gave it back, or died, and it left something to go on from
     WAITING -> RUNNING     by compare-and-set
     WAITING -> FAILED      a person has cancelled it
@@ -43,6 +44,7 @@ from protein.ports import Wishes
 from protein.types import (
     CANCELLED,
     MAX_TAGS,
+    QUEUED,
     Annotation,
     Artifact,
     Machine,
@@ -125,17 +127,15 @@ class SqlStore(Database):
         provenance: Provenance,
         number: int | None = None,
     ) -> Trial:
-        columns = values.columns(suggestion) | values.columns(Result())
-        columns |= values.columns_of(
-            TrialRecord,
+        columns = _new_trial(
+            suggestion,
+            Result(),
             sweep_id=sweep_id,
-            state=TrialState.RUNNING,
             seed=seed,
-            owner=owner,
-            suggest_seconds=suggest_seconds,
-            lost_seconds=0.0,
-            cancel_requested=False,
             provenance=provenance,
+            suggest_seconds=suggest_seconds,
+            state=TrialState.RUNNING,
+            owner=owner,
         )
         lease = values.lease(lease_seconds)
         with self._transaction(self._write_engine) as session:
@@ -150,6 +150,20 @@ class SqlStore(Database):
         return Trial(
             id=key, sweep_id=sweep_id, number=following, params=dict(columns["params"]), seed=seed, owner=owner
         )
+
+    def queue_trials(
+        self, sweep_id: int, queued: Sequence[tuple[Suggestion, int]], *, number: int, provenance: Provenance
+    ) -> None:
+        waits: dict[str, Any] = {"sweep_id": sweep_id, "provenance": provenance, "suggest_seconds": 0.0}
+        waits |= {"state": TrialState.WAITING, "owner": ""}
+        rows = [_new_trial(suggestion, Result(reason=QUEUED), seed=seed, **waits) for suggestion, seed in queued]
+        with self._transaction(self._write_engine) as session:
+            self._lock_sweep(session, sweep_id)
+            if self._next_number(session, sweep_id) != number:
+                raise TrialLost(f"trial {number} of this sweep was started by another process; nothing was queued")
+            for i, row in enumerate(rows):
+                now = {"number": number + i, "started_at": self._now(), "lease_until": self._now()}
+                session.execute(insert(TrialRow).values(**row, **now))
 
     def add_measurements(self, trial: Trial, measurements: Sequence[Measurement], lease_seconds: float) -> None:
         lease = values.lease(lease_seconds)
@@ -222,12 +236,16 @@ class SqlStore(Database):
         lease_seconds: float,
         from_steps: int,
         from_seconds: float | None = None,
+        provenance: Provenance | None = None,
     ) -> Trial:
         values.integer("from_steps", from_steps, low=0)
         if from_seconds is not None:
             values.seconds("from_seconds", from_seconds)
         owner, lease = values.text("owner", owner), values.lease(lease_seconds)
         t, m = TrialRow, MeasurementRow
+        begins: dict[str, Any] = {}
+        if provenance is not None:
+            begins = {**values.columns_of(TrialRecord, provenance=provenance), "started_at": self._now()}
         with self._transaction(self._write_engine) as session:
             claim = (  # compare-and-set: of two processes that want a trial, one gets it
                 update(t)
@@ -237,7 +255,7 @@ class SqlStore(Database):
                     t.state == TrialState.WAITING.value,
                     t.cancel_requested.is_(False),
                 )
-                .values(state=TrialState.RUNNING.value, owner=owner, lease_until=self._now(lease), reason="")
+                .values(state=TrialState.RUNNING.value, owner=owner, lease_until=self._now(lease), reason="", **begins)
                 .returning(t.id, t.params, t.seed, t.cost_seconds, t.lost_seconds)
             )
             row = session.execute(claim, execution_options={"synchronize_session": False}).one_or_none()
@@ -450,6 +468,7 @@ class SqlStore(Database):
                 requested=Request(requested),
                 excluded=frozenset(session.scalars(excluded)),
                 cancelled=frozenset(session.scalars(cancelled)),
+                num_trials=self._next_number(session, sweep_id),
             )
 
     def _annotated(self, session: Session, sweep_id: int, earlier: Sequence[TrialRecord]) -> Iterator[TrialRecord]:
@@ -489,6 +508,12 @@ class SqlStore(Database):
             f"trial {trial.number} belongs to {found.owner!r} and not to {trial.owner!r}; nothing was written"
             "; let one process run a trial"
         )
+
+
+def _new_trial(suggestion: Suggestion, result: Result, **fields: Any) -> dict[str, Any]:
+    """Returns the columns of a new trial, but for its number and times."""
+    own = values.columns_of(TrialRecord, **fields, lost_seconds=0.0, cancel_requested=False)
+    return values.columns(suggestion) | values.columns(result) | own
 
 
 def _fence(trial: Trial) -> tuple[ColumnElement[bool], ...]:

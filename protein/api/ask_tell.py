@@ -21,6 +21,7 @@ from typing import Any, Literal
 import numpy as np
 
 from protein import validate
+from protein.api import by_hand
 from protein.api.definition import Options
 from protein.direction import shown_contender, shown_estimate, stored_score
 from protein.engine.budget import RunningCost, budget_left, limit_reached, why_nothing
@@ -40,6 +41,7 @@ from protein.types import (
     Observation,
     Params,
     Suggestion,
+    SuggestionKind,
     TrialEnd,
     TrialState,
     is_score,
@@ -106,6 +108,7 @@ class Protein:
         self._designer = make_designer(method, space, options.start, seed=options.seed, warm_start=sources)
         self._observations: list[Observation] = []
         self._pending: list[Suggestion] = []
+        self._queued: list[Suggestion] = []
         self._ended = ""
         for observation in _listed_observations(observations, "observations"):
             self._add(observation)
@@ -162,6 +165,31 @@ class Protein:
         """
         return fit_laws(self._space, self._history())
 
+    def enqueue(self, configs: Params | Sequence[Params]) -> None:
+        """Queues configs of your own, all of them or none: `suggest` returns them first, with the kind "by_hand".
+
+        They are no part of `observations`, so an engine that is created with those of another does not have them.
+
+        Args:
+            configs: one config, or a list of them. What is not given is as in `start`, else in the middle.
+
+        Raises:
+            UsageError: this config was observed, suggested or queued before.
+            SpaceError: an unknown name, a value out of its range, or a constraint that is broken.
+        """
+        start = self._options.start
+        asked = [by_hand.whole(self._space, start, one) for one in by_hand.points_of(configs)]
+        suggested = (*self._pending, *self._queued)
+        known = [
+            self._space.key(params)
+            for params in (*(o.params for o in self._observations), *(s.params for s in suggested))
+        ]
+        for params in asked:
+            if (key := self._space.key(params)) in known:
+                raise UsageError(f"this config is known already: {params}; change a value")
+            known.append(key)
+        self._queued += [Suggestion(params=one, kind=SuggestionKind.BY_HAND, origin="by hand") for one in asked]
+
     def suggest(self) -> Suggestion | None:
         """Returns the next config to try, or None; `ended` is then the reason.
 
@@ -177,6 +205,10 @@ class Protein:
                 self._ended = limit_reached(self._options.max_trials)
                 return None
         history = self._history()
+        if self._queued and not self._budget_left().spent:
+            self._ended = ""
+            self._pending.append(queued := self._queued.pop(0))
+            return dataclasses.replace(queued, params=dict(queued.params))
         running = [pending.params for pending in self._pending]
         budget = dataclasses.replace(
             self._budget_left(),

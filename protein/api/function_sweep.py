@@ -30,16 +30,16 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from protein import validate
-from protein.api import stores
+from protein.api import by_hand, stores
 from protein.api.answers import at_the_end, summary
-from protein.api.definition import Options, check_name, require_room_for_a_trial
+from protein.api.definition import Options, check_name, differences, require_room_for_a_trial
 from protein.api.plan import Beginning, Plan, asked
 from protein.api.plan import run as run_plan
 from protein.api.recommended import best_cut_short, cut_short_note
 from protein.direction import shown_trial
 from protein.engine import pareto
 from protein.engine.warm_start import described_sources
-from protein.errors import StoreError, TrialFailed, UsageError
+from protein.errors import StoreError, StoreMissing, TrialFailed, UsageError
 from protein.ports import SweepStatus
 from protein.run.function import FunctionBackend, FunctionProcesses, Train
 from protein.run.machine import slots_of_machine
@@ -170,7 +170,41 @@ class Sweep:
         costs = self._options.budget_seconds, self._options.max_trial_seconds
         require_room_for_a_trial(*costs, f"budget {budget}", f"max_trial_cost {max_trial_cost}")
         self._space, self._quiet = space, quiet
+        self._queued: list[Params] = []  # until the sweep is stored
         self._store = None if store is None else os.fspath(store)
+
+    def enqueue(self, configs: Params | Sequence[Params], *, skip_if_exists: bool = False) -> list[int]:
+        """Queues configs of your own, all of them or none. They come before what the engine would try.
+
+        A sweep that runs, in this process or another, starts them at the next free worker. They are marked "by hand".
+
+        Args:
+            configs: one config, or a list of them; values by name. What is not given is as in the initial config.
+            skip_if_exists: leave out those that a trial has already, rather than refuse them. For a script that is run
+                again to resume its sweep.
+
+        Returns:
+            The numbers of their trials; none for a sweep that is not stored yet, which takes them at its start.
+
+        Raises:
+            UsageError: a trial has this config, or it is given twice.
+            SpaceError: an unknown name, a value out of its range, or a constraint that is broken.
+            StoreError: the store cannot be used.
+        """
+        points = by_hand.points_of(configs)
+        own = self._spec("")
+        whole = [by_hand.completed(own, one) for one in points]
+        with contextlib.suppress(StoreMissing), stores.opened(stores.absolute_url(self._store)) as store:
+            if (sweep := store.find_sweep(self._name)) is not None:
+                if found := differences(sweep.spec, own):
+                    raise UsageError(f"sweep '{self._name}' exists with {found[0]}; leave that as it was")
+                return by_hand.queue(store, sweep, points, skip_if_exists=skip_if_exists)
+        for one in whole:
+            if one not in self._queued:
+                self._queued.append(one)
+            elif not skip_if_exists:
+                raise UsageError(f"this config is queued already: {one}; give each config once")
+        return []
 
     def run(
         self,
@@ -217,7 +251,8 @@ class Sweep:
         if slots.workers > 1 or gpus is not None or start_method is not None:
             backend = FunctionProcesses(train, options.direction, stop, start_method=start_method)
         plan = Plan(
-            spec=self._spec(train),
+            spec=self._spec(getattr(train, "__name__", type(train).__name__)),
+            queued=tuple(self._queued),
             options=options,
             store=self._store,
             url=stores.absolute_url(self._store),  # before the function goes to another working directory
@@ -242,12 +277,13 @@ class Sweep:
         lines.conclude(result, self._store)
         return result
 
-    def _spec(self, train: Train) -> SweepSpec:
+    def _spec(self, called: str) -> SweepSpec:
+        """Returns what defines the sweep over a function that is called so."""
         options = self._options
         config = {"own": {"start": None if options.start is None else dict(options.start)}}
         return SweepSpec(
             name=self._name,
-            env=f"{getattr(train, '__name__', type(train).__name__)}()",
+            env=f"{called}()",
             method=options.method,
             seed=options.seed,
             direction=options.direction,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from protein.api import backends, stores, trackers
+from protein.api import backends, by_hand, stores, trackers
 from protein.api.backends import Place
 from protein.api.definition import Options, create_or_resume
 from protein.api.recommended import initial_params
@@ -58,6 +58,7 @@ class Plan:
         keeps_budget: where no budget is given, that of the stored sweep holds.
         is_named: whether the user has named the sweep.
         makes_store: whether a store is made where there is none.
+        queued: configs by hand, which come first. Those that a trial of the sweep has already are left out.
     """
 
     spec: SweepSpec
@@ -72,6 +73,7 @@ class Plan:
     keeps_budget: bool = True
     is_named: bool = True
     makes_store: bool = True
+    queued: Sequence[Params] = ()
 
     def designer(self) -> Designer:
         """Returns what chooses the trials' params. Raises `UsageError` where the method cannot search this space."""
@@ -140,6 +142,8 @@ def run(plan: Plan, listener: PlanListener, stop: threading.Event, backend: Back
         plan = dataclasses.replace(plan, spec=dataclasses.replace(plan.spec, warm_start=taken))
         designer = plan.designer()
         sweep, created = _created_or_resumed(store, plan)
+        if plan.queued:
+            by_hand.queue(store, sweep, plan.queued, skip_if_exists=True)
         known = store.summaries([sweep.id])[sweep.id]
         if others is not None:
             others.keep_in(store)

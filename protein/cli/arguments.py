@@ -319,6 +319,19 @@ class ShowArguments(OneSweepArguments):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class TryArguments(OneSweepArguments):
+    """Queue a config of your own in a sweep, as in protein try mine --lr 3e-4 --layers 2, also while it runs.
+
+    It starts at the next free worker, or when the sweep is run again. What is not given is as in the initial config.
+    --params.NAME is a parameter that is called like a flag of this command."""
+
+    file: Annotated[Path | None, shown("FILE", "(default: none)")] = None
+    """Queue the configs of a file: .json, .jsonl, .csv with a header, or .toml."""
+    json: Switch = False
+    """Print JSON."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class NoteArguments(OneSweepArguments):
     """Tag a trial, write a note on it, or exclude it, so that the engine ignores it and nothing recommends it."""
 

@@ -45,6 +45,7 @@ from protein.cli.arguments import (
     SweepArguments,
     SyncArguments,
     TrainArguments,
+    TryArguments,
     ViewArguments,
 )
 from protein.cli.help import SWEEP_GROUPS, Captured, grouped, overview, wrapped
@@ -91,6 +92,7 @@ COMMANDS: Mapping[str, tuple[type, str]] = {
     "report": (ReportArguments, "views.run_report"),
     "view": (ViewArguments, "views.run_view"),
     "note": (NoteArguments, "steer.run_note"),
+    "try": (TryArguments, "steer.run_try"),
     "pause": (PauseArguments, "steer.run_request"),
     "resume": (ResumeArguments, "steer.run_request"),
     "stop": (StopArguments, "steer.run_request"),
@@ -202,13 +204,17 @@ def parse(words: Sequence[str]) -> Command:
         print(overview({name: kind for name, (kind, _) in COMMANDS.items()}))
         raise SystemExit(0)
     classes = {name: _class(name, words) for name in COMMANDS}
-    parsed_words, of_env = _split_env_args(parsed_words) if words[0] in _WITH_VALUES else (parsed_words, {})
+    of_env: dict[str, Any] = {}
+    if words[0] in _WITH_VALUES:
+        parsed_words, of_env = _split_env_args(parsed_words)
+    if words[0] == "try":
+        parsed_words, of_env = _split_params(parsed_words, TryArguments)
     parsed = _run_tyro(classes, parsed_words)
     return Command(
         name=words[0],
         function=COMMANDS[words[0]][1],
         arguments=parsed,
-        values=given_values(parsed) | of_env if words[0] in _WITH_VALUES else {},
+        values=given_values(parsed) | of_env if words[0] in _WITH_VALUES else of_env,
         words=words,
     )
 
@@ -336,6 +342,35 @@ def _missing(words: Sequence[str], kind: type) -> str:
             meant = "" if is_flag else f"; one that begins with a dash is written {word}={shlex.quote(after):.80}"
             return f"flag '{word}' needs a value{meant}"
     return "the command line cannot be read"
+
+
+def _split_params(words: Sequence[str], kind: type) -> tuple[list[str], dict[str, str]]:
+    """Returns the words without the flags `--NAME VALUE` whose names only the sweep knows, and their values, as texts.
+
+    `--params.NAME` is one, too, for a parameter that is called like a flag of the command.
+
+    Raises:
+        UsageError: a flag without its value, or given twice.
+    """
+    known = [*_flags(kind), "--help"]
+    rest: list[str] = []
+    values: dict[str, str] = {}
+    remaining = iter(words)
+    for word in remaining:
+        flag, equals, text = word.partition("=")
+        if not flag.startswith("--") or flag.replace("_", "-") in known:
+            rest.append(word)
+            if flag.startswith("--") and not equals and flag not in ("--json", "--help"):
+                rest += [after for after in [next(remaining, None)] if after is not None]
+            continue
+        given = text if equals else next(remaining, None)
+        name = flag.removeprefix("--").removeprefix("params.")
+        if not name or given is None:
+            raise UsageError(f"flag '{flag}' needs a value, as in --lr 0.001")
+        if name in values:
+            raise UsageError(f"flag '{flag}' is given twice; for several configs use --file FILE")
+        values[name] = given
+    return rest, values
 
 
 def _split_env_args(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:

@@ -73,10 +73,15 @@ def run(command: Command) -> int:
             state = "was interrupted: its process is gone" if one else "were interrupted: their processes are gone"
             line = f"{which} of '{sweep.spec.name}' {state}"
             console.print(Text(line, style="yellow"), soft_wrap=True)
-        if waiting := known[sweep.id].waiting:
+        queued = known[sweep.id].queued
+        if waiting := [number for number in known[sweep.id].waiting if number not in queued]:
             state = "waits: it is" if len(waiting) == 1 else "wait: they are"
             line = f"{_named(waiting)} of '{sweep.spec.name}' {state} taken up again when the sweep runs"
             console.print(Text(line, style="yellow"), soft_wrap=True)
+        if queued:
+            state = "is queued by hand: it starts" if len(queued) == 1 else "are queued by hand: they start"
+            then = "at the next free worker" if now[sweep.id].life is Life.RUNS else "when the sweep is run again"
+            console.print(Text(f"{_named(queued)} of '{sweep.spec.name}' {state} {then}"), soft_wrap=True)
     for sweep in sweeps:
         for line in ownership.life_lines(sweep, now[sweep.id], num_running=len(known[sweep.id].running)):
             style = "" if now[sweep.id].life is Life.ENDED and sweep.requested is Request.RUN else "yellow"
@@ -98,6 +103,7 @@ def _state(sweep: SweepRecord, known: SweepSummary, now: Alive) -> dict[str, Any
         "life": str(now.life),
         "interrupted": _interrupted(known),
         "waiting": list(known.waiting),
+        "queued": list(known.queued),
         "notes": ownership.life_lines(sweep, now, num_running=len(known.running)),
     }
 

@@ -1,13 +1,13 @@
 """What people tell a sweep and its trials, from any terminal or machine that sees the store.
 
-`protein pause`, `resume` and `stop` ask the process that runs a sweep, `cancel` ends trials that run or wait, and
-`note` keeps tags, notes and exclusions of trials.
+`protein pause`, `resume` and `stop` ask the process that runs a sweep, `try` queues trials, `cancel` ends trials that
+run or wait, and `note` keeps tags, notes and exclusions of trials.
 """
 
 from rich.text import Text
 
-from protein.api import stores
-from protein.cli.arguments import CancelArguments, NoteArguments, OneSweepArguments
+from protein.api import by_hand, stores
+from protein.cli.arguments import CancelArguments, NoteArguments, OneSweepArguments, TryArguments
 from protein.cli.output import print_json
 from protein.cli.parse import Command
 from protein.errors import UsageError
@@ -49,6 +49,30 @@ def run_cancel(command: Command) -> int:
             if trial.owner in gone:
                 done = "is cancelled: its process is gone, so it ends when the sweep is run again"
         console.print(f"trial {trial.number} of sweep '{sweep.spec.name}' {done}", soft_wrap=True)
+    return 0
+
+
+def run_try(command: Command) -> int:
+    arguments: TryArguments = command.arguments
+    if bool(command.values) == (arguments.file is not None):
+        raise UsageError("give the values of one config, as in --lr 0.001, or a file of configs by --file")
+    with stores.opened(arguments.store) as store:
+        sweep = stores.find(store, arguments.sweep)
+        if arguments.file is not None:
+            points = by_hand.read_file(arguments.file, sweep.spec)
+        else:
+            points = [dict(by_hand.value_of(sweep.spec, name, text) for name, text in command.values.items())]
+        numbers = by_hand.queue(store, sweep, points)
+        trials = store.trials(sweep.id, curves=False, numbers=numbers)
+        runs = alive(store, sweep).life is ownership.Life.RUNS
+    if arguments.json:
+        print_json([{"number": trial.number, "params": dict(trial.params)} for trial in trials])
+        return 0
+    console = tables.make_console()
+    for trial in trials:
+        values = ", ".join(f"{name} {value}" for name, value in trial.params.items())
+        console.print(Text(f"trial {trial.number}: {values}"), soft_wrap=True)
+    console.print(Text(by_hand.queued_note(sweep, numbers, runs=runs)), soft_wrap=True)
     return 0
 
 

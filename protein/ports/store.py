@@ -27,6 +27,7 @@ class Wishes:
     requested: Request
     excluded: frozenset[int]  # numbers of trials
     cancelled: frozenset[int] = frozenset()  # numbers of trials that are to end as INTERRUPTED, and those that have
+    num_trials: int = 0  # of the sweep, those included that people have queued
 
 
 class Store(Protocol):
@@ -74,6 +75,19 @@ class Store(Protocol):
         """
         ...
 
+    def queue_trials(
+        self, sweep_id: int, queued: Sequence[tuple[Suggestion, int]], *, number: int, provenance: Provenance
+    ) -> None:
+        """Creates trials that WAIT for their first start, all of them or none. Whoever runs the sweep takes them up.
+
+        Args:
+            sweep_id: the sweep.
+            queued: what each is to run, and its seed.
+            number: of the first one. It is a claim: `TrialLost` unless that is the next one.
+            provenance: of whoever asks for them, until they start.
+        """
+        ...
+
     def add_measurements(self, trial: Trial, measurements: Sequence[Measurement], lease_seconds: float) -> None:
         """Appends curve points (possibly none) in one write and renews the lease."""
         ...
@@ -104,6 +118,7 @@ class Store(Protocol):
         lease_seconds: float,
         from_steps: int,
         from_seconds: float | None = None,
+        provenance: Provenance | None = None,
     ) -> Trial:
         """Makes a WAITING trial RUNNING again, under a new owner, from where it left something to go on from.
 
@@ -117,6 +132,7 @@ class Store(Protocol):
             lease_seconds: of the new lease.
             from_steps: the steps that lie behind that place.
             from_seconds: the trial's own cost there; None: that of the last point that is kept.
+            provenance: of a trial that has only been queued: it starts here and now. None: it has started before.
 
         Raises:
             TrialLost: the trial does not wait: another process has taken it up, or it was cancelled.

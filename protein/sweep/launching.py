@@ -51,8 +51,11 @@ class Launcher:
         """Whether a trial that was to go on cannot any more: it would begin anew, at the price of the rest."""
         return suggestion.continues is not None and self._parents_state(suggestion) is None
 
-    def start(self, suggestion: Suggestion, budget: Budget, *, seed: int, suggest_seconds: float) -> TrialRecord:
-        """Stores and starts a new trial. Raises `UsageError` where none can be started here."""
+    def start(self, suggestion: Suggestion, budget: Budget, *, seed: int, suggest_seconds: float) -> TrialRecord | None:
+        """Stores and starts a new trial. Raises `UsageError` where none can be started here.
+
+        Returns None where a person has queued other trials just now: they come first.
+        """
         parent = None if suggestion.continues is None else self._trials.records[suggestion.continues]
         if parent is not None:  # a longer run of the same seed
             seed = parent.seed
@@ -62,6 +65,9 @@ class Launcher:
         trial = self._trials.start(
             suggestion, seed=seed, suggest_seconds=suggest_seconds, provenance=provenance.collect(config)
         )
+        if trial is None:
+            self._slots.give_back(resources)
+            return None
         self._launch(trial, budget, resources, None)
         return trial
 
@@ -72,6 +78,8 @@ class Launcher:
             The trial, which runs; or which has ended, where it never got further. None where it does not fit the
             budget, or another process was faster.
         """
+        if trial.is_queued:
+            return self._start_queued(trial, budget)
         directory = self._folder(trial.number)
         place = resuming.place(directory, trial, self._trials.sweep.spec.config)
         budget = _within_cap(_without_lost(budget, trial, place), trial.continued_seconds)
@@ -97,6 +105,20 @@ class Launcher:
             where += f"; trial {trial.continues}, which it continues, has lost its files, which it does not need now"
         log(f"trial {trial.number} goes on from {where}")
         self._launch(record, budget, self._slots.take(), place)
+        return record
+
+    def _start_queued(self, trial: TrialRecord, budget: Budget) -> TrialRecord | None:
+        """Starts a trial that a person has queued, as `resume` does."""
+        if budget.next_trial_seconds <= 0.0:
+            return None
+        resources = self._slots.take()
+        config = self._config(trial, budget, trial.seed, resources)
+        begins = resuming.Place(path=None, steps=0, seconds=0.0)
+        record = self._trials.resume(trial.number, begins, provenance=provenance.collect(config))
+        if record is None:
+            self._slots.give_back(resources)
+            return None
+        self._launch(record, budget, resources, None)
         return record
 
     def forget(self, number: int) -> None:

@@ -49,7 +49,7 @@ from protein.sweep.limits import (
 from protein.sweep.stop_conditions import Deadline, StopWhen
 from protein.sweep.trials import SweepTrials
 from protein.sweep.trouble import MIN_FREE_DISK_BYTES, Failures, Preemptions, Watch, fatal, in_words
-from protein.types import Budget, Request, SweepRecord, TrialEnd, TrialRecord
+from protein.types import Budget, Request, Suggestion, SuggestionKind, SweepRecord, TrialEnd, TrialRecord
 
 POLL_SECONDS = 0.25
 
@@ -214,7 +214,7 @@ class _Loop:
             self._trials.request(Request.RUN)  # it was followed; the next start of the sweep is to run
         if self._no_more_trials is not None:
             raise self._no_more_trials
-        self._ended = self._why_ended() + self._without_score()
+        self._ended = self._why_ended() + self._still_queued() + self._without_score()
         if self._exhausted and self._deadline.reason is None:
             require_a_complete_trial(
                 self._trials.sweep,
@@ -257,7 +257,10 @@ class _Loop:
 
     def _follow_requests(self, *, fresh: bool = False) -> None:
         """Pauses, goes on, stops or cancels as people ask from outside."""
+        known = self._trials.next_number
         requested = self._trials.requested(fresh=fresh)
+        if self._trials.next_number > known:  # a person has queued some, which may fit where nothing else does
+            self._exhausted = False
         if requested is Request.STOP and not self._stop.is_set():
             self._stopped_from_outside = True
             self._listener.log("the sweep was asked to stop from outside: running trials are interrupted")
@@ -368,6 +371,14 @@ class _Loop:
         space = Space.from_dict(self._trials.sweep.spec.space)
         return why_nothing(space, self._trials.history(), [], self._budget())
 
+    def _still_queued(self) -> str:
+        """Returns what is added to why the sweep has ended where trials that a person has queued did not run."""
+        left = [number for number in self._trials.waiting if self._trials.records[number].is_queued]
+        if not left:
+            return ""
+        which = f"trial {left[0]}, queued by hand, has" if len(left) == 1 else f"{len(left)} trials queued by hand have"
+        return f"; {which} not run, and will when the sweep is run again with more budget or time"
+
     def _without_score(self) -> str:
         """Returns what is added to why the sweep has ended where no trial ever had a score: then something is wrong."""
         last = None if self._stop.is_set() or self._failed is not None else self.status().never_scored
@@ -385,15 +396,13 @@ class _Loop:
             return False
         suggest_seed, train_seed = trial_seed(self._trials.sweep.spec.seed, self._trials.next_number)
         began = time.monotonic()
-        history = self._trials.history(can_continue=self._settings.can_continue)
         in_time = self._deadline.shorten(budget, self._all_trials())
-        suggestion = self._designer.suggest(history, self._trials.running_params(), in_time, suggest_seed)
+        suggestion = self._suggest(in_time, suggest_seed)
         suggest_seconds = time.monotonic() - began
         self._designer_seconds += suggest_seconds
         if suggestion is None:
             # Where nothing would be tried with more time either, the time is not the reason.
-            running = self._trials.running_params()
-            if in_time != budget and self._designer.suggest(history, running, budget, suggest_seed) is not None:
+            if in_time != budget and self._suggest(budget, suggest_seed) is not None:
                 self._deadline.hold_back()
             return False
         if self._launcher.has_lost_its_files(suggestion):
@@ -404,8 +413,20 @@ class _Loop:
         if expected is not None and not self._deadline.allows(None, expected.value, self._all_trials()):
             return False
         trial = self._launcher.start(suggestion, budget, seed=train_seed, suggest_seconds=suggest_seconds)
-        self._listener.started(trial)
+        if trial is not None:  # else others were queued just now, and come first
+            self._listener.started(trial)
         return True
+
+    def _suggest(self, budget: Budget, seed: int) -> Suggestion | None:
+        """Asks the designer. The search begins with the initial config, whatever was tried by hand before."""
+        by_hand = [one for one in self._all_trials() if one.kind is SuggestionKind.BY_HAND]
+        if by_hand and len(by_hand) == len(self._trials.records):
+            space = Space.from_dict(self._trials.sweep.spec.space)
+            first = self._designer.suggest([], [], budget, seed)
+            if first is not None and space.key(first.params) not in [space.key(one.params) for one in by_hand]:
+                return first
+        history = self._trials.history(can_continue=self._settings.can_continue)
+        return self._designer.suggest(history, self._trials.running_params(), budget, seed)
 
     def _budget(self, *, without: int | None = None) -> Budget:
         """Returns what the next trial may cost, or the one that waits `without` whose own cost this is."""

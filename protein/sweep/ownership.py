@@ -65,7 +65,7 @@ def alive(store: Store, sweep: SweepRecord) -> Alive:
     if sweep.ended or sweep.spec.method == IMPORTED:
         return Alive(Life.ENDED)
     if not owners:
-        if not known.ends:
+        if sum(known.ends.values()) == len(known.queued):
             return Alive(Life.NONE)
         owners = _last_owner(store, sweep, known)
         if owners and _lives(owners[0]):

@@ -29,6 +29,7 @@ from protein.engine.sample import MAX_WHOLE, with_curves
 from protein.errors import ProteinError, StoreUnavailable, TrialLost
 from protein.ports import Finished, Listener, Store, TrialProgress
 from protein.run.lease import LEASE_SECONDS, RENEW_SECONDS, current_owner, dead_owners, living_owners
+from protein.spelling import counted
 from protein.sweep import resuming
 from protein.sweep.ownership import being_run, refuse_owners
 from protein.types import (
@@ -40,6 +41,7 @@ from protein.types import (
     Provenance,
     Request,
     Suggestion,
+    SuggestionKind,
     SweepRecord,
     Trial,
     TrialEnd,
@@ -149,6 +151,7 @@ class SweepTrials:
         wishes = self._repeat(lambda: self._store.wishes(self.sweep.id))
         self._asked_at = time.monotonic()
         self.cancelled = wishes.cancelled
+        self._take_queued(wishes.num_trials)
         self._reread([number for number in self.waiting if number in wishes.cancelled])  # the store has ended these
         before = {number for number, trial in self.records.items() if trial.excluded}
         for number in sorted(before ^ wishes.excluded):
@@ -167,6 +170,17 @@ class SweepTrials:
         self._repeat(lambda: self._store.request(self.sweep.id, requested))
         self.sweep = dataclasses.replace(self.sweep, requested=requested)
 
+    def _take_queued(self, num_trials: int) -> bool:
+        """Takes over the trials that people have queued since the last look. Returns whether there are any."""
+        new = range(self.next_number, num_trials)
+        found = self._repeat(lambda: self._store.trials(self.sweep.id, numbers=new)) if new else []
+        if any(trial.kind is not SuggestionKind.BY_HAND or trial.state is TrialState.RUNNING for trial in found):
+            return False  # another process runs the sweep; the next claim says so
+        self.records |= {trial.number: trial for trial in found}
+        if waiting := [trial.number for trial in found if trial.is_queued]:
+            self._listener.log(f"queued by hand: {counted(len(waiting), 'trial')}, {', '.join(map(str, waiting))}")
+        return bool(found)
+
     @property
     def next_number(self) -> int:
         """The number of the next trial."""
@@ -174,8 +188,8 @@ class SweepTrials:
 
     def start(
         self, suggestion: Suggestion, *, seed: int, suggest_seconds: float, provenance: Provenance
-    ) -> TrialRecord:
-        """Stores the next trial as running and returns it.
+    ) -> TrialRecord | None:
+        """Stores the next trial as running and returns it. Returns None where a person has queued others just now.
 
         Raises:
             TrialLost: another process has started a trial since this one read them.
@@ -197,13 +211,17 @@ class SweepTrials:
         try:
             trial = self._claim(number, start, lambda it: it.params == suggestion.params and it.seed == seed)
         except TrialLost as error:
+            if self._take_queued(self._repeat(lambda: self._store.wishes(self.sweep.id)).num_trials):
+                return None
             self._lost(error)
         record = TrialRecord.begun(trial, suggestion, suggest_seconds=suggest_seconds, provenance=provenance)
         self.records[number] = record
         return record
 
-    def resume(self, number: int, place: resuming.Place) -> TrialRecord | None:
+    def resume(self, number: int, place: resuming.Place, *, provenance: Provenance | None = None) -> TrialRecord | None:
         """Makes a waiting trial run again from a place. Returns None where somebody has cancelled it.
+
+        `provenance` is that of a trial that has only been queued: it starts here and now.
 
         Raises:
             TrialLost: another process runs it.
@@ -211,7 +229,7 @@ class SweepTrials:
 
         def resume() -> Trial:
             return self._store.take_up_trial(
-                self.sweep.id, number, self._owner, LEASE_SECONDS, place.steps, place.seconds
+                self.sweep.id, number, self._owner, LEASE_SECONDS, place.steps, place.seconds, provenance
             )
 
         try:

@@ -16,7 +16,7 @@ derived from it (`protein.columns`). Code between them (such as `protein.storage
 """
 
 from protein.types.designer import MAX_BUSY_SHARE, Budget, Observation, Params, ParamValue, Suggestion, SuggestionKind
-from protein.types.ends import CANCELLED, PREEMPTED, TrialEnd, TrialState, check_end, end_of
+from protein.types.ends import CANCELLED, PREEMPTED, QUEUED, TrialEnd, TrialState, check_end, end_of
 from protein.types.quantities import MAX_COST_SECONDS, MAX_SCORE, Z80, Direction, Estimate, Measurement, is_score
 from protein.types.sweeps import (
     IMPORTED,
@@ -59,6 +59,7 @@ __all__ = [
     "MAX_TAGS",
     "MAX_TAG_LENGTH",
     "PREEMPTED",
+    "QUEUED",
     "WAITED",
     "WALL",
     "Z80",

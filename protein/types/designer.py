@@ -63,6 +63,7 @@ class SuggestionKind(StrEnum):
     REEVALUATION = "reevaluation"  # a config run again with a new seed: only in stores of version 0.1
     RANDOM = "random"  # the method is random search
     FALLBACK = "fallback"  # a random config where the engine had none
+    BY_HAND = "by_hand"  # a config that a person has queued
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,8 @@ class TrialState(StrEnum):
     """Where a trial is in its life: RUNNING -> COMPLETE | PRUNED | FAILED. A finished trial never changes.
 
     RUNNING -> WAITING -> RUNNING: a trial that was interrupted or preempted, and left something to go on from, waits
-    until the sweep takes it up again. It has no owner and holds no worker. Its cost so far counts.
+    until the sweep takes it up again. It has no owner and holds no worker. Its cost so far counts. A trial that a
+    person has queued begins as WAITING.
     """
 
     RUNNING = "running"
@@ -64,6 +65,7 @@ _END_TEXTS = {
     TrialEnd.MISTAKE: "mistake in the training function",
 }
 CANCELLED = "cancelled by hand"  # the reason of a trial whose end a person has asked for
+QUEUED = "queued by hand"  # the reason of a trial that waits and has never run: a person has asked for it
 PREEMPTED = "preempted: "  # what the reason begins with where a trial's place to run was lost (see `ports.Backend`)
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from protein.types.designer import MAX_BUSY_SHARE, Observation, Params, Suggestion
-from protein.types.ends import TrialEnd, TrialState, check_end
+from protein.types.ends import QUEUED, TrialEnd, TrialState, check_end
 from protein.types.quantities import Measurement
 from protein.types.sweeps import Provenance, later
 
@@ -134,6 +134,11 @@ class TrialRecord(Trial, Suggestion, Result, Annotation):
 
     def __post_init__(self) -> None:
         check_end(self.state, self.end)
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether it waits for its first start: a person has asked for it."""
+        return self.state is TrialState.WAITING and self.reason == QUEUED
 
     @classmethod
     def begun(

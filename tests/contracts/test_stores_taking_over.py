@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from store_samples import (
     LEASE_SECONDS,
+    PROVENANCE,
     complete,
     new_sweep,
     points,
@@ -16,6 +17,9 @@ from store_samples import (
 from protein.errors import StoreError, TrialLost
 from protein.ports import Store
 from protein.types import (
+    Params,
+    Suggestion,
+    SuggestionKind,
     TrialEnd,
     TrialState,
 )
@@ -259,3 +263,46 @@ def test_the_owners_of_running_trials_are_told_while_their_lease_lasts(store: St
     time.sleep(0.05)
     assert store.live_trials(sweep.id) == {0: "one", 1: "two"}
     assert store.live_trials(other.id) == {}
+
+
+# Trials that people have queued
+
+
+def queued(params: Params) -> tuple[Suggestion, int]:
+    return Suggestion(params=params, kind=SuggestionKind.BY_HAND, origin="by hand"), 5
+
+
+def test_a_queued_trial_waits_for_one_process_that_starts_it(store: Store) -> None:
+    sweep = new_sweep(store)
+    store.finish_trial(start(store, sweep), complete())
+    store.queue_trials(sweep.id, [queued({"lr": 0.1}), queued({"lr": 0.2})], number=1, provenance=PROVENANCE)
+    assert store.wishes(sweep.id).num_trials == 3
+    _, first, _ = before = store.trials(sweep.id)
+    assert [(one.number, one.state, one.is_queued, one.owner, one.seed) for one in before[1:]] == [
+        (1, TrialState.WAITING, True, "", 5),
+        (2, TrialState.WAITING, True, "", 5),
+    ]
+    assert (first.params, first.kind, first.reason) == ({"lr": 0.1}, SuggestionKind.BY_HAND, "queued by hand")
+    known = store.summaries([sweep.id])[sweep.id]
+    assert (known.waiting, known.queued) == ((1, 2), (1, 2))
+    for number in (2, 4):  # the claim of a process that knows fewer trials, or more
+        with pytest.raises(TrialLost):
+            store.queue_trials(sweep.id, [queued({"lr": 0.3})], number=number, provenance=PROVENANCE)
+    assert store.trials(sweep.id) == before
+    assert store.interrupt_orphans(sweep.id, [""]) == [], "they run nowhere"
+
+    here = dataclasses.replace(PROVENANCE, machine="another host")
+    taken = store.take_up_trial(sweep.id, 1, "me", LEASE_SECONDS, 0, 0.0, here)
+    assert (taken.params, taken.seed, taken.owner) == ({"lr": 0.1}, 5, "me")
+    with pytest.raises(TrialLost):
+        store.take_up_trial(sweep.id, 1, "other", LEASE_SECONDS, 0, 0.0, here)
+    record = store.trial(sweep.id, 1)
+    assert (record.provenance, record.is_queued, record.lost_seconds) == (here, False, 0.0)
+    assert record.started_at >= first.started_at
+    store.cancel(sweep.id, [2])
+    assert store.trial(sweep.id, 2).end is TrialEnd.INTERRUPTED
+    assert store.summaries([sweep.id])[sweep.id].queued == ()
+    store.release_trial(taken, "interrupted", 1.0)
+    again = store.trial(sweep.id, 1)
+    assert (again.state, again.is_queued) == (TrialState.WAITING, False), "it has started before"
+    assert start(store, sweep).number == 3

@@ -101,7 +101,7 @@ def test_a_request_is_seen_by_others_until_it_is_taken_back(store: Store, store_
     sweep = new_sweep(store)
     other = open_store(store_url)
     start(store, sweep), start(store, sweep)
-    assert store.wishes(sweep.id) == Wishes(requested=Request.RUN, excluded=frozenset())
+    assert store.wishes(sweep.id) == Wishes(requested=Request.RUN, excluded=frozenset(), num_trials=2)
     for requested in (Request.PAUSE, Request.STOP, Request.RUN):
         store.request(sweep.id, requested)
         assert other.wishes(sweep.id).requested is requested

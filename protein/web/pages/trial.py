@@ -319,6 +319,7 @@ def checkpoint_of(
     if not record.state.finished:
         gone = interrupted({record.number: record.owner})
         now = "waits to be taken up again" if record.state is TrialState.WAITING else "still runs"
+        now = "is queued" if record.is_queued else now
         now = "was interrupted" if record.state is TrialState.RUNNING and gone else now
         return None, f"the trial {now}; it leaves its {what} at its end"
     root = viewer.artifact_directory(sweep.spec.name)

@@ -103,6 +103,9 @@ MISTAKES = [
     ("sweep --workers two", "--workers 'two' is not a whole number; give a whole number"),
     ("sweep --seed 1.5", "--seed '1.5' is not a whole number; give a whole number"),
     ("eval --episodes many", "--episodes 'many' is not a whole number; give a whole number"),
+    ("try pong --lr", "flag '--lr' needs a value, as in --lr 0.001"),
+    ("try pong --lr 1 --lr 2", "flag '--lr' is given twice; for several configs use --file FILE"),
+    ("try pong --file", "flag '--file' needs a value; see protein try --help"),
     ("show --trial x", "--trial 'x' is not a whole number; give a whole number"),
 ]
 

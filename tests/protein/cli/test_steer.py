@@ -54,6 +54,29 @@ def test_where_all_complete_trials_are_excluded_the_way_back_is_named(filled: ob
     assert "no trial has finished yet" not in run("status pong")
 
 
+def test_a_config_by_hand_is_queued_shown_and_cancelled(filled: Path, run: Run) -> None:
+    before = run.json("show pong --json")["trials"]
+    number = len(before)
+    assert run("try pong --train.learning-rate 8e-4").splitlines()[-1] == (
+        f"trial {number} is queued in sweep 'pong'; no process runs it now: it starts when its command is run again"
+    )
+    assert f"trial {number} of 'pong' is queued by hand: it starts when the sweep is run again" in run("status pong")
+    assert run.json("status pong --json")["queued"] == [number]
+    assert "queued by hand" in run(f"show pong --trial {number}")
+    (filled / "mine.jsonl").write_text('{"train.learning_rate": 2e-3}\n{"train.learning_rate": 3e-3}\n')
+    told = run.json("try pong --file mine.jsonl --json")
+    assert [(one["number"], one["params"]["train.learning_rate"]) for one in told] == [
+        (number + 1, 2e-3),
+        (number + 2, 3e-3),
+    ]
+    assert f"trial {number} has this config already (queued)" in run.error("try pong --train.learning_rate=8e-4")
+    assert "has this config already (complete)" in run.error(
+        " ".join(["try pong", *(f"--params.{name} {value}" for name, value in before[0]["params"].items())])
+    )
+    run(f"cancel pong --trial {number},{number + 1},{number + 2}")
+    assert run.json("status pong --json")["queued"] == []
+
+
 def requested() -> Request:
     store = storage.open_store("sqlite:///runs/protein.db")
     [sweep] = store.list_sweeps()

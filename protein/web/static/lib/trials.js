@@ -19,7 +19,7 @@ export const KINDS = {
   initial_config: "the initial config, tried first", initial_design: "one of the space-filling trials at the beginning",
   warm_start: "from the front of a sweep that this one learns from", search: "the search for configs that improve the front",
   continuation: "a finished trial goes on to more steps", reevaluation: "a config that was run before, now with a new seed",
-  random: "a random config: the method is random search", fallback: "a random config, because the engine had none",
+  random: "a random config: the method is random search", fallback: "a random config, because the engine had none", by_hand: "by hand: a person has queued it",
 };
 
 // What the seconds beside a trial's cost are; see protein/run/machine.py for the last four.
@@ -28,7 +28,13 @@ export const TIMINGS = {
   waited: "waited for a busy core", others: "CPU time of other programs",
 };
 
-export const WAITS = "waiting: taken up again when the sweep runs";
+const WAITS = "waiting: taken up again when the sweep runs";
+const QUEUED = "queued by hand"; // as in protein/types/ends.py
+
+/** What a trial waits for. */
+export function waits(trial) {
+  return trial.reason === QUEUED ? "waiting for its first start" : WAITS;
+}
 
 /** The colour of a state, of a theme's `colors()`. */
 export function stateColor(state, colors) {

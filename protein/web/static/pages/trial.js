@@ -5,7 +5,7 @@ import { lines } from "../lib/lines.js";
 import { ago, count, estimate, param, score, seconds, time, whole } from "../lib/format.js";
 import { pause } from "../lib/slow.js";
 import { colors, onTheme } from "../lib/theme.js";
-import { commandLine, ENDS, KINDS, nameOf, stateMark, TIMINGS, trialLink, unfinished, valueClass, WAITS } from "../lib/trials.js";
+import { commandLine, ENDS, KINDS, nameOf, stateMark, TIMINGS, trialLink, unfinished, valueClass, waits } from "../lib/trials.js";
 
 const X_AXES = [["steps", "steps"], ["seconds", "seconds"]];
 
@@ -99,7 +99,7 @@ export async function render(root, context) {
       [unit(), count(trial.steps), `${whole(trial.steps)} ${unit() === "steps" && found.sweep.kind ? "decisions" : unit()}`, trial.cost_seconds > 0 && trial.continues === null ? `${count(trial.steps / trial.cost_seconds)} a second` : ""],
     ];
     const failure = trial.state === "failed" || trial.state === "pruned" || trial.reason || trial.interrupted;
-    const how = trial.interrupted ? "interrupted: its process is gone; start the sweep again to go on" : trial.state === "waiting" ? WAITS : ENDS[trial.end] || trial.end || "";
+    const how = trial.interrupted ? "interrupted: its process is gone; start the sweep again to go on" : trial.state === "waiting" ? waits(trial) : ENDS[trial.end] || trial.end || "";
     return h("section", { class: "card figures-card", "aria-label": "Result" },
       h("div", { class: "figures" }, cells.map(([label, value, ...more]) => h("div", { class: "figure" }, h("span", { class: "muted", text: label }), h("strong", { text: value }),
         more.filter(Boolean).map((line) => h("span", { class: "faint", text: line }))))),
