@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from protein.api.recommended import initial_params, stored_space
 from protein.config.layers import flatten
 from protein.engine.candidates import middle
@@ -111,8 +113,8 @@ def whole(space: Space, start: Params | None, given: Params) -> dict[str, Any]:
     every = {**base, **given}
     for parameter in space.parameters:
         every.setdefault(parameter.name, _usual(parameter))
-    active = _active(space, every)
-    params = {name: every[name] for name in space.names if name in active or name in given}
+    active = space.active(space.to_unit_many([every]))[0]
+    params = {name: every[name] for name, exists in zip(space.names, active, strict=True) if exists or name in given}
     space.validate(params)
     return params
 
@@ -197,15 +199,7 @@ def _usual(parameter: Parameter) -> Any:
     """Returns a parameter's default, or the middle of its range."""
     if parameter.default is not None:
         return parameter.default
-    return Space([parameter]).default()[parameter.name]
-
-
-def _active(space: Space, whole: Params) -> set[str]:
-    """Returns the names of the parameters that exist at a point, of which all have a value in `whole`."""
-    active = getattr(space, "active", None)
-    if active is None:
-        return set(space.names)
-    return {name for name, exists in zip(space.names, active(space.to_unit_many([whole]))[0], strict=True) if exists}
+    return parameter.raw(float(parameter.decode(np.array([0.5]))[0]))
 
 
 def _new_ones(

@@ -26,7 +26,7 @@ SPACE = Space(
     constraints=["num_layers * batch <= 128"],
     fixed={"width": 64},
 )
-FIRST = {"lr": 1e-3, "num_layers": 2, "opt": "adam", "warm": True, "batch": 16}
+FIRST: dict[str, Any] = {"lr": 1e-3, "num_layers": 2, "opt": "adam", "warm": True, "batch": 16}
 SPEC = SweepSpec(
     name="mine",
     env="train()",
@@ -62,6 +62,24 @@ def test_what_is_not_given_is_as_in_the_initial_config() -> None:
     without = SweepSpec(**{**{f: getattr(SPEC, f) for f in SPEC.__slots__}, "config": {"own": {"start": None}}})
     filled = by_hand.completed(without, {"lr": 3e-4})
     assert filled["lr"] == 3e-4 and SPACE.is_valid(filled)
+
+
+def test_what_does_not_exist_in_a_config_is_left_out_and_refused_where_it_is_given() -> None:
+    space = Space(
+        [
+            Categorical("model", ["tree", "svc"]),
+            Float("C", 0.1, 10.0, when="model == 'svc'"),
+            Integer("depth", 1, 9, when="model == 'tree'"),
+            Categorical("net", ["small", "large"]),
+        ]
+    )
+    start: dict[str, Any] = {"model": "tree", "depth": 3, "net": "small"}
+    assert by_hand.whole(space, start, {"net": "large"}) == {**start, "net": "large"}
+    other = by_hand.whole(space, start, {"model": "svc"})
+    assert other.keys() == {"model", "C", "net"} and space.is_valid(other)
+    assert by_hand.whole(space, None, {"model": "svc", "C": 3.0})["C"] == 3.0
+    with pytest.raises(SpaceError, match="parameter 'C' has a value, but exists only when model == 'svc'"):
+        by_hand.whole(space, start, {"C": 3.0})
 
 
 WRONG = [

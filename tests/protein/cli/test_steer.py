@@ -58,16 +58,16 @@ def test_a_config_by_hand_is_queued_shown_and_cancelled(filled: Path, run: Run) 
     before = run.json("show pong --json")["trials"]
     number = len(before)
     assert run("try pong --train.learning-rate 8e-4").splitlines()[-1] == (
-        f"trial {number} is queued in sweep 'pong'; no process runs it now: it starts when its command is run again"
+        f"trial {number} is queued in sweep 'pong'; it starts at the next free worker"
     )
-    assert f"trial {number} of 'pong' is queued by hand: it starts when the sweep is run again" in run("status pong")
+    assert f"trial {number} of 'pong' is queued by hand: it starts at the next free worker" in run("status pong")
     assert run.json("status pong --json")["queued"] == [number]
     assert "queued by hand" in run(f"show pong --trial {number}")
-    (filled / "mine.jsonl").write_text('{"train.learning_rate": 2e-3}\n{"train.learning_rate": 3e-3}\n')
+    (filled / "mine.jsonl").write_text('{"train.learning_rate": 2.2e-3}\n{"train.learning_rate": 3.3e-3}\n')
     told = run.json("try pong --file mine.jsonl --json")
     assert [(one["number"], one["params"]["train.learning_rate"]) for one in told] == [
-        (number + 1, 2e-3),
-        (number + 2, 3e-3),
+        (number + 1, 2.2e-3),
+        (number + 2, 3.3e-3),
     ]
     assert f"trial {number} has this config already (queued)" in run.error("try pong --train.learning_rate=8e-4")
     assert "has this config already (complete)" in run.error(

@@ -303,9 +303,9 @@ def test_a_program_that_refuses_its_arguments_is_told_from_one_that_fails() -> N
         refused = (code, said) in REFUSALS
         assert outcome.end is (TrialEnd.MISTAKE if refused else TrialEnd.USER_ERROR), said
         assert outcome.reason.startswith(f"exited with code {code}") and "\n" not in outcome.reason
-        after = ended(["acc 0.1", *said.splitlines()], code, **REGEX)
+        after = ended(["acc 0.1", *said.splitlines()], code, score_from="regex", score=r"acc (\S+)")
         assert after.end is TrialEnd.USER_ERROR, "it has read its arguments"
         if code < 126:
-            assert ended(said.splitlines(), code, accept=(code,), **REGEX).end is (
+            assert ended(said.splitlines(), code, accept=(code,)).end is (
                 TrialEnd.USER_ERROR if refused else TrialEnd.MISTAKE
             ), "whoever accepts the code lets the sweep go on with other configs"

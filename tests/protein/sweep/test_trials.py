@@ -81,7 +81,9 @@ def trials(losing: LosesAnswers) -> SweepTrials:
 
 
 def start(trials: SweepTrials) -> TrialRecord:
-    return trials.start(SUGGESTION, seed=3, suggest_seconds=0.1, provenance=store_samples.PROVENANCE)
+    trial = trials.start(SUGGESTION, seed=3, suggest_seconds=0.1, provenance=store_samples.PROVENANCE)
+    assert trial is not None
+    return trial
 
 
 def stored(store: Store, trials: SweepTrials) -> list[TrialRecord]:
