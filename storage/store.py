@@ -115,6 +115,9 @@ class SqlStore(Database):
     def set_config(self, sweep_id: int, config: Mapping[str, Any]) -> None:
         self._update_sweep(sweep_id, config=values.json_object("config", config))
 
+    def set_space(self, sweep_id: int, space: Mapping[str, Any]) -> None:
+        self._update_sweep(sweep_id, space=values.json_object("space", space))
+
     def start_trial(
         self,
         sweep_id: int,

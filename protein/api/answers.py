@@ -133,8 +133,10 @@ class Answers:
     def range_ends(self) -> Sequence[RangeEnd]:
         """Returns the parameters whose best values lie on the end of their range, most certain first.
 
-        There are none where too little is known (see `protein.analysis.range_ends`).
+        There are none where too little is known (see `protein.analysis.range_ends`), and none with limits on metrics.
         """
+        if self._sweep.spec.limits:  # a wider range may hold better scores that break them
+            return []
         if self._kept is not None and self._kept.range_ends is not None:
             return self._kept.range_ends
         from protein.analysis.range_ends import range_ends
@@ -183,7 +185,8 @@ class Answers:
     def _learnt(self) -> "Learnt | None":
         from protein.engine import recommend
 
-        return recommend.learn(self._space, self.finished, self._known.sample, initial_params(self._sweep.spec))
+        start, limits = initial_params(self._sweep.spec), self._sweep.spec.limits
+        return recommend.learn(self._space, self.finished, self._known.sample, start, limits)
 
     @functools.cached_property
     def _contenders(self) -> Sequence[Contender]:
@@ -191,7 +194,8 @@ class Answers:
 
         if self._learnt is None:
             start = initial_params(self._sweep.spec)
-            return recommend.contenders(self._space, self.finished, self._known.sample, start=start)
+            limits = self._sweep.spec.limits
+            return recommend.contenders(self._space, self.finished, self._known.sample, start=start, limits=limits)
         self._keep(contenders=self._learnt.contenders)
         return self._learnt.contenders
 
@@ -241,12 +245,13 @@ def sweep_outlook(sweep: SweepRecord, trials: Sequence[TrialRecord], sample: Sam
     """
     if sweep.spec.method != "protein":
         return None
-    from protein.engine.outlook import outlook
+    from protein.engine.outlook import outlook, without_broken
 
     if sample is None:
         trials, sample = sampled(trials)
     try:
-        return outlook(Space.from_dict(sweep.spec.space), _history(trials), highest_score(sweep), sample)
+        seen = without_broken(_history(trials), sweep.spec.limits)
+        return outlook(Space.from_dict(sweep.spec.space), seen, highest_score(sweep), sample)
     except (ValueError, ArithmeticError, np.linalg.LinAlgError):  # an outlook that fails must not hide the rest
         return None
 
@@ -255,10 +260,11 @@ def sweep_hindsight(sweep: SweepRecord, trials: Sequence[TrialRecord]) -> "list[
     """Returns earlier outlooks of a sweep, and what came of them; none where `sweep_outlook` has none."""
     if sweep.spec.method != "protein":
         return []
-    from protein.engine.outlook import hindsight
+    from protein.engine.outlook import hindsight, without_broken
 
     try:
-        return hindsight(Space.from_dict(sweep.spec.space), _history(trials), highest_score(sweep))
+        seen = without_broken(_history(trials), sweep.spec.limits)
+        return hindsight(Space.from_dict(sweep.spec.space), seen, highest_score(sweep))
     except (ValueError, ArithmeticError, np.linalg.LinAlgError):
         return []
 
@@ -360,6 +366,7 @@ def _needed(contenders: Sequence[Contender], start: Any) -> list[Contender]:
         [one.score.value for one in contenders],
         [one.expected_cost_seconds for one in contenders],
         [max(one.measured) for one in contenders],
+        [one.keeps for one in contenders],
     )
     kept.update(i for i, one in enumerate(contenders) if start is not None and dict(one.params) == dict(start))
     return [contenders[i] for i in sorted(kept)]
@@ -379,6 +386,7 @@ def _contender(one: dict[str, Any], places: dict[int, int]) -> Contender:
         trials=tuple(places[number] for number in one["trials"]),
         measured=tuple(one["measured"]),
         basis=one["basis"],
+        keeps=one["keeps"],
     )
 
 
@@ -419,6 +427,13 @@ def summary(found: Recommendation) -> str:
     15.75 at about 1/13 of its cost".
     """
     best, initial = found.best, found.initial
+    if initial is not None and not any(initial.trial.number == trial.number for trial in best.trials):
+        recommendable = results.within_limits([best.contender.keeps, initial.contender.keeps])
+        if 1 not in recommendable and initial.contender.keeps is not None:
+            keeps = text.probability(initial.contender.keeps)
+            score = text.score(initial.contender.score.value)
+            own = f"your initial config, with score {score}, keeps them with {keeps}"
+            return f"best found within the limits: trial {best.trial.number}, expected {best.phrase()}; {own}"
     if initial is None:
         unknown = "; your initial config was not trained to its end" if found.has_initial else ""
         return f"best found: trial {best.trial.number}, expected {best.phrase()}{unknown}"

@@ -15,7 +15,7 @@ observations of another makes the same suggestions as that one would have made.
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -45,6 +45,7 @@ from protein.types import (
     TrialEnd,
     TrialState,
     is_score,
+    parse_limits,
 )
 from protein.validate import number, plain_params, shown
 
@@ -64,6 +65,7 @@ class Protein:
         direction: Literal["maximize", "minimize"] = "maximize",
         method: str = "protein",
         can_continue: bool = False,
+        require: Mapping[str, str] | Sequence[str] | str | None = None,
         observations: Iterable[Observation] = (),
         warm_start: Iterable[Observation] | Iterable[Iterable[Observation]] = (),
     ) -> None:
@@ -82,6 +84,8 @@ class Protein:
             method: "protein"; for comparison "random", or one of Optuna's samplers, as in "optuna:tpe".
             can_continue: your training keeps what a longer run needs. Then a suggestion whose `continues` is not None
                 is to go on with that trial, to a larger value of the space's `cost_parameter`, at the cost of the rest.
+            require: limits on what trials measure beside the score, as in ["memory_gb <= 8"] or {"memory_gb": "<= 8"}:
+                tell the values with `observe(..., metrics={"memory_gb": 5.1})`.
             observations: those of an engine that this one continues.
             warm_start: finished trials of an earlier search of this or an overlapping space, to begin from; scores and
                 costs may be in other units. Parameters that this space lacks are dropped. Parameters that a trial
@@ -101,11 +105,15 @@ class Protein:
             max_trial_seconds=validate.seconds(max_trial_seconds, "max_trial_seconds"),
             max_trials=max_trials,
             can_continue=can_continue,
+            require=parse_limits(require, "require") or (),
         )
         options.check(space)
         self._space = space
         sources = [[self._inward(one) for one in trials] for trials in _listed_sources(warm_start)]
-        self._designer = make_designer(method, space, options.start, seed=options.seed, warm_start=sources)
+        self._limits = options.require or ()
+        self._designer = make_designer(
+            method, space, options.start, seed=options.seed, warm_start=sources, limits=self._limits
+        )
         self._observations: list[Observation] = []
         self._pending: list[Suggestion] = []
         self._queued: list[Suggestion] = []
@@ -141,7 +149,8 @@ class Protein:
         """Returns the best expected config: the observed one with the best expected true score. None without a score.
 
         The config with the best measured score may be another one, because measured scores contain noise (see
-        `protein.engine.recommend`).
+        `protein.engine.recommend`). With limits, it is one that keeps them, as far as there is one; `keeps` is the
+        probability.
 
         Args:
             under_seconds: the most that the config may be expected to cost.
@@ -150,7 +159,7 @@ class Protein:
         if math.isnan(limit):
             raise UsageError("under_seconds must be a number of seconds, got nan; leave it out for the best overall")
         seen, sample = sampled(self._history())
-        chosen = best(contenders(self._space, seen, sample), limit)
+        chosen = best(contenders(self._space, seen, sample, limits=self._limits), limit)
         if chosen is None:
             return None
         numbers = tuple(known for i in chosen.trials if (known := seen[i].number) is not None)
@@ -256,6 +265,7 @@ class Protein:
         curve: Sequence[tuple[int, float, float | None]] = (),
         failed: str = "",
         stopped: str = "",
+        metrics: Mapping[str, float] | None = None,
         continues: int | Literal["as suggested"] | None = "as suggested",
     ) -> None:
         """Tells how a trial went; `params` need not be a suggestion.
@@ -272,6 +282,7 @@ class Protein:
                 only its cost counts.
             stopped: why it was stopped before its end, such as the reason that `should_stop` gave; `score` is then its
                 last score, if it had one.
+            metrics: what was measured beside the score, by name; values that are not finite are left out.
             continues: the number of the trial that it went on with; None: it was trained anew, from its first step on,
                 also where the suggestion was to go on with one, whose files may be lost. Left out, it went as it was
                 suggested. The seconds of its curve are its own, the steps those of the whole run.
@@ -291,6 +302,9 @@ class Protein:
                 f"score must be finite and within {MAX_SCORE:g}, got {score};"
                 " tell a trial that gave no number with failed='...'"
             )
+        if not isinstance(metrics, Mapping | None):
+            raise UsageError(f"metrics must map names to numbers, as in {{'memory_gb': 5.1}}, got {shown(metrics)}")
+        measured = {str(name): number(value, f"the metric '{name}'") for name, value in (metrics or {}).items()}
         if continues == "as suggested":
             continues = self._suggested_continuation(params)
         end = _failure_of(failed) if failed else TrialEnd.STOPPED_EARLY if stopped else TrialEnd.COMPLETE
@@ -303,6 +317,7 @@ class Protein:
                 curve=_curve(curve),
                 reason=str(failed or stopped),
                 end=end,
+                metrics={name: value for name, value in measured.items() if math.isfinite(value)},
                 continues=continues,
                 continued_seconds=0.0 if continues is None else self._continued(continues).run_seconds,
             )

@@ -30,7 +30,7 @@ from protein.trainer.errors import ConfigError as RunConfigError
 from protein.trainer.kinds import LANGUAGE
 from protein.trainer.language.config import BUILT_IN
 from protein.trainer.settings import is_retired
-from protein.types import IMPORTED, Direction, Params, SweepRecord, SweepSpec, runs_trainer
+from protein.types import IMPORTED, Direction, Limit, Params, SweepRecord, SweepSpec, runs_trainer
 
 PATHS = ("data.path", "eval.hellaswag", "model.init_from")  # settings that may name a file or folder
 MAX_DIFFERENCES = 3  # that a message names
@@ -66,7 +66,8 @@ def create_or_resume(
     """Returns the stored sweep of a name, and whether it was created now.
 
     The budget is that of a new sweep. With `accept_changes`, a command may be run and read in another way from now on.
-    What is searched stays.
+    What is searched stays. Limits on measured values may change: they only say how it is searched, and what is
+    recommended.
 
     Raises:
         UsageError: the store holds another sweep of this name; the message names the differences.
@@ -94,7 +95,7 @@ def create_or_resume(
     if harmless and accept_changes:
         config = {**found.spec.config, SECTION: wanted.config[SECTION]}
         store.set_config(found.id, config)
-        return dataclasses.replace(found, spec=dataclasses.replace(found.spec, config=config)), False
+        found = dataclasses.replace(found, spec=dataclasses.replace(found.spec, config=config))
     if found_differences := differences(found.spec, wanted):
         more = len(found_differences) - MAX_DIFFERENCES
         listed = ", ".join(found_differences[:MAX_DIFFERENCES]) + (f" and {more} more" if more > 0 else "")
@@ -103,6 +104,9 @@ def create_or_resume(
             f"sweep '{wanted.name}' exists with {listed}; choose another name, which can learn from this sweep by"
             f" --warm-start {shlex.quote(wanted.name)}, or leave those as they were{accept}"
         )
+    if found.spec.limits != wanted.limits:
+        found = dataclasses.replace(found, spec=found.spec.with_limits(wanted.limits))
+        store.set_space(found.id, found.spec.space)
     return found, False
 
 
@@ -300,6 +304,7 @@ class Options:
         min_free_disk_bytes: no trial starts while less is free; None: what the loop asks for.
         early_stopping: whether the engine may end trials whose curves are worse than those of similar ones.
         can_continue: whether finished trials may go on to more steps, where the sweep's trials can.
+        require: limits on what trials measure beside the score; None: those that the stored sweep has.
         stop_when: no trial is started once this holds.
         until: no trial starts that is not expected to end by then.
         warm_start: the sweeps of the store to learn from, in the form of `protein.api.plan.asked`.
@@ -322,6 +327,7 @@ class Options:
     min_free_disk_bytes: int | None = None
     early_stopping: bool = True
     can_continue: bool = False
+    require: tuple[Limit, ...] | None = None
     stop_when: StopWhen | None = None
     until: datetime | None = None
     warm_start: str | list[str] | None = None

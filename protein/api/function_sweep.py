@@ -26,7 +26,7 @@ import inspect
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from protein import validate
@@ -49,7 +49,7 @@ from protein.sweep import provenance
 from protein.sweep.stop_conditions import StopWhen
 from protein.sweep.trouble import MIN_FREE_DISK_OF_STORE_BYTES
 from protein.trackers.tracker import check_trackers
-from protein.types import Direction, Params, SweepSpec, TrialRecord, TrialState, spent_seconds
+from protein.types import Direction, Params, SweepSpec, TrialRecord, TrialState, parse_limits, spent_seconds, unbroken
 from protein.units import parse_duration
 from protein.view import commands, data, text
 from protein.view.terminal import progress, spent_at_start
@@ -103,6 +103,7 @@ class Sweep:
         start: Params | None = None,
         max_trial_cost: str | float | None = None,
         max_trials: int | None = None,
+        require: Mapping[str, str] | Sequence[str] | str | None = None,
         stop_when: str | None = None,
         warm_start: str | Sequence[str] | None = None,
         method: str = "protein",
@@ -127,6 +128,9 @@ class Sweep:
                 ended without a report, where its cost is the wall clock. It is not recommended.
             max_trials: how many trials there may be, failed ones included; None: no limit. Give it for a function that
                 costs next to nothing, which would never use up a budget.
+            require: limits on what trials report beside the score, as in ["memory_gb <= 8"] or {"memory_gb": "<= 8"}.
+                The search keeps them, and so does what is recommended, with a probability that is told. None: those
+                that the stored sweep has; []: none.
             stop_when: end the sweep when more training is expected to raise the best score by less, as in "gain < 0.5
                 per hour" (in score units; any duration may stand after "per"); None: spend the budget. It is asked
                 after each trial. The sweep can be resumed without it.
@@ -162,6 +166,7 @@ class Sweep:
             max_trials=max_trials,
             min_free_disk_bytes=MIN_FREE_DISK_OF_STORE_BYTES,
             can_continue=can_continue,
+            require=parse_limits(require, "require"),
             stop_when=None if stop_when is None else StopWhen.parse(stop_when, "stop_when", method=method),
             warm_start=None if warm_start is None else asked(warm_start),
             trackers=check_trackers(trackers, "trackers"),
@@ -340,7 +345,9 @@ def result_of(status: SweepStatus, url: str) -> SweepResult:
         name=status.sweep.spec.name,
         trials=tuple(shown_trial(trial, direction) for trial in trials),
         best=best,
-        front=tuple(shown_trial(trial, direction) for trial in pareto.front(trials)),
+        front=tuple(
+            shown_trial(trial, direction) for trial in pareto.front(unbroken(trials, status.sweep.spec.limits))
+        ),
         ended=status.ended,
         interrupted=status.stopping,
         summary=found,

@@ -33,7 +33,7 @@ from protein.run.trainer import TrainerBackend
 from protein.space import Space
 from protein.sweep import resuming
 from protein.sweep.loop import LoopSettings, run_sweep
-from protein.sweep.methods import make_designer
+from protein.sweep.methods import USE_LIMITS, make_designer
 from protein.sweep.ownership import refuse_beside
 from protein.sweep.trouble import MIN_FREE_DISK_BYTES
 from protein.trainer.kinds import kind_of
@@ -84,6 +84,7 @@ class Plan:
             seed=self.spec.seed,
             settings=EngineSettings(early_stopping=self.options.early_stopping),
             warm_start=source_observations(self.spec.warm_start),
+            limits=self.spec.limits,
         )
 
     @property
@@ -139,9 +140,15 @@ def run(plan: Plan, listener: PlanListener, stop: threading.Event, backend: Back
         stores.opened(plan.url, create=plan.makes_store) as store,
     ):
         taken = snapshot(store, plan.spec, plan.options.warm_start, initial_params(plan.spec))
-        plan = dataclasses.replace(plan, spec=dataclasses.replace(plan.spec, warm_start=taken))
+        limits = plan.options.require
+        if limits is None:
+            stored = store.find_sweep(plan.spec.name)
+            limits = () if stored is None else stored.spec.limits
+        plan = dataclasses.replace(plan, spec=dataclasses.replace(plan.spec, warm_start=taken).with_limits(limits))
         designer = plan.designer()
-        sweep, created = _created_or_resumed(store, plan)
+        sweep, created = _created_or_resumed(store, plan, listener.note)
+        if limits and plan.spec.method not in USE_LIMITS:
+            listener.note(f"method '{plan.spec.method}' searches without limits; what is recommended keeps them")
         if plan.queued:
             by_hand.queue(store, sweep, plan.queued, skip_if_exists=True)
         known = store.summaries([sweep.id])[sweep.id]
@@ -183,7 +190,7 @@ def run(plan: Plan, listener: PlanListener, stop: threading.Event, backend: Back
             )
 
 
-def _created_or_resumed(store: Store, plan: Plan) -> tuple[SweepRecord, bool]:
+def _created_or_resumed(store: Store, plan: Plan, note: Callable[[str], None]) -> tuple[SweepRecord, bool]:
     """Returns the sweep, and whether it is new. Raises `UsageError` where it is another one, or a process runs it."""
     if (known := store.find_sweep(plan.spec.name)) is not None:
         refuse_beside(store, known)  # before its config is changed
@@ -196,6 +203,9 @@ def _created_or_resumed(store: Store, plan: Plan) -> tuple[SweepRecord, bool]:
             raise
         raise UsageError(f"{error}; no name was given: choose one with name=") from error
     refuse_beside(store, sweep)
+    if known is not None and known.spec.limits != sweep.spec.limits:
+        before, now = (", ".join(map(str, spec.limits)) or "nothing" for spec in (known.spec, sweep.spec))
+        note(f"sweep '{plan.spec.name}' requires {now} from now on, and required {before} before")
     return sweep, created
 
 

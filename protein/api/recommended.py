@@ -32,7 +32,20 @@ from protein.sweep.provenance import changes_since
 from protein.trainer import kinds
 from protein.trainer.errors import ConfigError as RunConfigError
 from protein.trainer.kinds import LANGUAGE, kind_of_subject
-from protein.types import Direction, Params, SweepRecord, SweepSpec, TrialEnd, TrialRecord, TrialState, runs_trainer
+from protein.types import (
+    Direction,
+    Limit,
+    Params,
+    SweepRecord,
+    SweepSpec,
+    TrialEnd,
+    TrialRecord,
+    TrialState,
+    broken,
+    runs_trainer,
+    unbroken,
+    unreported,
+)
 from protein.units import format_duration, parse_duration
 from protein.view import commands, text
 
@@ -57,9 +70,13 @@ class Choice:
         return self.trials[0]
 
     def phrase(self) -> str:
-        """Returns its expected score and cost, as in "score 18.20 (17.60 to 18.90) in 41.0s"."""
+        """Returns its expected score and cost, as in "score 18.20 (17.60 to 18.90) in 41.0s".
+
+        With limits on measured values, the probability that it keeps them follows.
+        """
         cost = text.seconds(self.contender.expected_cost_seconds)
-        return f"score {text.estimate(self.contender.score)} in {cost}"
+        kept = "" if self.contender.keeps is None else f", limits kept with {text.probability(self.contender.keeps)}"
+        return f"score {text.estimate(self.contender.score)} in {cost}{kept}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +94,9 @@ class Recommendation:
         cut_short: the trial with the best score among those that a limit of cost has ended, if it is better than all
             measured scores of the chosen one.
         direction: whether a higher score is better, or a lower one.
+        limits: on what trials measure beside the score.
+        unknown: a line on limits of whose metric no trial has a value; "": there are none.
+        broken: the trial that measured best, where that is better than the chosen one and breaks a limit.
         trains: whether the sweep runs the trainer, and not a function or a command of the user's.
         has_flags: whether the sweep's limits are flags, and not keywords.
     """
@@ -92,6 +112,9 @@ class Recommendation:
     direction: Direction
     trains: bool
     has_flags: bool = True
+    limits: tuple[Limit, ...] = ()
+    unknown: str = ""
+    broken: TrialRecord | None = None
 
     @property
     def chosen(self) -> Choice:
@@ -123,7 +146,39 @@ class Recommendation:
     def notes(self) -> list[str]:
         """Returns warnings about the chosen config: better scores that are not recommended, a higher cost."""
         cut_short = None if self.cut_short is None else cut_short_note(self.cut_short, trains=self.has_flags)
-        return [note for note in (self._why_not_best_measured(), cut_short, self.why_cheaper()) if note is not None]
+        notes = (self.unknown or None, self._how_surely(), self._what_breaks())
+        return [
+            note for note in (*notes, self._why_not_best_measured(), cut_short, self.why_cheaper()) if note is not None
+        ]
+
+    def _how_surely(self) -> str | None:
+        """Says so where the chosen config does not surely keep the limits."""
+        keeps, number = self.chosen.contender.keeps, self.chosen.trial.number
+        if keeps is None or keeps >= results.SURELY:
+            return None
+        listed = " and ".join(map(str, self.limits))
+        if keeps >= results.LIKELY:
+            sure = text.probability(results.SURELY)
+            return f"no config keeps {listed} with {sure}; trial {number} does with {text.probability(keeps)}"
+        measured = ", ".join(
+            f"its {name} was {text.score(value)}"
+            for name in dict.fromkeys(limit.name for limit in self.limits)
+            if (value := self.chosen.trial.metrics.get(name)) is not None
+        )
+        nearest = f"no config is likely to keep {listed}; trial {number} is the nearest, with {text.probability(keeps)}"
+        return f"{nearest}: {measured}" if measured else nearest
+
+    def _what_breaks(self) -> str | None:
+        """Says which limit a trial breaks that measured better than the chosen one."""
+        if self.broken is None:
+            return None
+        side = "higher" if self.direction is Direction.MAXIMIZE else "lower"
+        values = [
+            f"{limit.name} {text.score(self.broken.metrics[limit.name])} breaks {limit}"
+            for limit in broken(self.limits, self.broken.metrics)
+        ]
+        why = " and ".join(values) or "is not likely to keep the limits in another run"
+        return f"trial {self.broken.number} measured {side} ({text.score(self.broken.score)}), and {why}"
 
     def why_cheaper(self) -> str | None:
         """Says what the chosen config took here, where other programs made that much longer than its expected cost."""
@@ -177,6 +232,7 @@ def best_cut_short(trials: Sequence[TrialRecord]) -> TrialRecord | None:
 
 def beaten_measured_note(sweep: SweepRecord, trials: Sequence[TrialRecord]) -> str | None:
     """Returns a note where a trial that a limit of cost has ended scored higher than the best measured one."""
+    trials = unbroken(trials, sweep.spec.limits)
     cut_short, best = best_cut_short(trials), pareto.best_under(trials)
     if cut_short is None or cut_short.score is None:
         return None
@@ -205,7 +261,7 @@ def recommendation(
     Raises:
         UsageError: no trial was trained to its end, none is expected to cost `under` or less, or that is no duration.
     """
-    direction, trains = sweep.spec.direction, runs_trainer(sweep.spec.config)
+    direction, trains, limits = sweep.spec.direction, runs_trainer(sweep.spec.config), sweep.spec.limits
     limit = None if under is None else parse_duration(under, "--under")
     if sample is None and contenders is None:
         trials, sample = sampled(trials)
@@ -215,9 +271,9 @@ def recommendation(
 
         space = stored_space(sweep.spec)
         seen = [trial.observation() for trial in finished]
-        contenders = recommend.contenders(space, seen, sample, start=initial_params(sweep.spec))
+        contenders = recommend.contenders(space, seen, sample, start=initial_params(sweep.spec), limits=limits)
     best = results.best(contenders)
-    cut_short = best_cut_short(trials)
+    cut_short = best_cut_short(unbroken(trials, limits))
     if best is None:
         more = (
             ""
@@ -244,11 +300,17 @@ def recommendation(
     if limit is not None:
         affordable = results.best(contenders, limit)
         if affordable is None and under is not None:
-            cheapest = min(contenders, key=lambda contender: contender.expected_cost_seconds)
+            cheapest = min(results.recommendable(contenders), key=lambda one: one.expected_cost_seconds)
             raise too_expensive(sweep.spec.name, cheapest, under, "give --under")
     chosen = best if affordable is None else affordable
-    allowed = [c for c in contenders if limit is None or c.expected_cost_seconds <= limit]
+    able = results.recommendable(contenders)
+    allowed = [c for c in able if limit is None or c.expected_cost_seconds <= limit]
     highest = max(allowed, key=lambda contender: max(contender.measured))
+    others = [c for c in contenders if c not in able and (limit is None or c.expected_cost_seconds <= limit)]
+    beyond = max(others, key=lambda contender: max(contender.measured), default=None)
+    breaks = None
+    if beyond is not None and max(beyond.measured) > max(chosen.measured):
+        breaks = finished[beyond.trials[beyond.measured.index(max(beyond.measured))]]
     if cut_short is not None and (cut_short.score or 0.0) <= max(chosen.measured):
         cut_short = None
     if cut_short is not None and limit is not None and cut_short.run_seconds > limit:
@@ -271,6 +333,9 @@ def recommendation(
         direction=direction,
         trains=trains,
         has_flags=_has_flags(sweep.spec),
+        limits=limits,
+        unknown=unreported(limits, (trial.metrics for trial in finished)) if limits else "",
+        broken=None if breaks is None else shown_trial(breaks, direction),
     )
 
 

@@ -62,6 +62,9 @@ class SweepArguments(StoreArguments):
     """Cap on the training time of one trial. A trial that reaches it is stopped and is not recommended."""
     max_trials: Annotated[int | None, value_spec(int, "--max-trials"), shown("INT", "(default: no limit)")] = None
     """Number of trials of the whole sweep, failed ones included."""
+    require: Annotated[tuple[str, ...], UseAppendAction, shown("LIMIT", "(default: the config's, or none)")] = ()
+    """A limit on what trials measure beside the score, as in 'memory_gb <= 8'; none: no limits any more. Give it
+    several times for several. The search keeps them, and so does what is recommended."""
     stop_when: Annotated[str | None, shown("CONDITION", "(default: none)")] = None
     """End the sweep when more training is expected to raise the best score by less, as in 'gain < 0.5 per hour'."""
     max_trial_memory: Annotated[str | None, shown("SIZE", OF_CONFIG)] = None

@@ -39,7 +39,7 @@ from protein.direction import shown_trial
 from protein.engine import pareto
 from protein.engine.results import RangeEnd
 from protein.errors import UsageError
-from protein.types import SweepRecord, TrialEnd, TrialRecord, TrialState
+from protein.types import Limit, SweepRecord, TrialEnd, TrialRecord, TrialState
 from protein.units import parse_duration
 from protein.view import commands, data, tables, text
 from protein.view.scatter import LEGEND_EXPECTED, scatter
@@ -119,7 +119,8 @@ def _print_json(
         {"path": str(one.path), "trial": one.choice.trial.number, "changes": list(one.changes), "command": one.command}
         for one in written
     ]
-    said = {"notes": found.notes(), "range_ends": [_plain(end) for end in ends]}
+    limits = {"limits": list(map(str, found.limits))} if found.limits else {}
+    said = {**limits, "notes": found.notes(), "range_ends": [_plain(end) for end in ends]}
     print_json({"sweep": sweep.spec.name, **record, "answers": answers, **said, "written": files})
 
 
@@ -144,6 +145,7 @@ def _json(choice: Choice) -> dict[str, Any]:
         "trials": [trial.number for trial in choice.trials],
         "measured": list(contender.measured),
         "basis": contender.basis,
+        **({} if contender.keeps is None else {"keeps_limits": contender.keeps}),
     }
 
 
@@ -162,6 +164,8 @@ def _print(
     names = [choice.name for choice in rows]
     console.print(tables.answers(names, [choice.contender for choice in rows], [c.trials for c in rows], console.width))
     console.print(f"\nscores are expected true scores, by the {chosen.contender.basis}", soft_wrap=True)
+    if found.limits:
+        console.print(f"limits: {_limits(found)}", soft_wrap=True)
     if found.knee is None:
         console.print(NO_KNEE, soft_wrap=True)
     for note in (*found.notes(), *(end.text() for end in ends)):
@@ -176,6 +180,16 @@ def _print(
         for change in one.changes:
             console.print(f"  note: {change}", soft_wrap=True)
         console.print(f"  {one.command}", soft_wrap=True)
+
+
+def _limits(found: Recommendation) -> str:
+    """Returns the limits with what the chosen config has measured, as in "memory_gb <= 8 (measured 5.20)"."""
+
+    def one(limit: Limit) -> str:
+        values = [trial.metrics[limit.name] for trial in found.chosen.trials if limit.name in trial.metrics]
+        return f"{limit} (measured {', '.join(map(text.score, values))})" if values else f"{limit} (not measured)"
+
+    return ", ".join(map(one, found.limits))
 
 
 def _write(sweep: SweepRecord, found: Recommendation, arguments: BestArguments) -> list[Written]:
@@ -214,7 +228,7 @@ def run_pareto(command: Command) -> int:
         sweep = stores.find(store, arguments.sweep)
         answers = Answers(store, sweep)
         trials = answers.columns  # no object for each: of a large sweep, that took half as long as all the rest
-        numbers = _front(trials)
+        numbers = _front(trials, sweep.spec.limits)
         named = {*numbers, *_highest_cut_short(trials)}
         records = {record.number: record for record in store.trials(sweep.id, curves=False, numbers=named)}
         drawn = [] if arguments.png is None else store.trials(sweep.id, curves=False)
@@ -242,6 +256,7 @@ def run_pareto(command: Command) -> int:
                 "expected_score": data.estimate(choice.contender.score),
                 "expected_cost_seconds": choice.contender.expected_cost_seconds,
                 "params": dict(choice.contender.params),
+                **({} if choice.contender.keeps is None else {"keeps_limits": choice.contender.keeps}),
             }
             for choice in found.front
         ]
@@ -281,10 +296,14 @@ def run_pareto(command: Command) -> int:
     return 0
 
 
-def _front(trials: TrialColumns) -> list[int]:
-    """Returns the numbers of the measured front's trials, cheapest first."""
+def _front(trials: TrialColumns, limits: Sequence[Limit]) -> list[int]:
+    """Returns the numbers of the measured front's trials, cheapest first. Those that break a limit are not on it."""
     complete = np.array(trials.state, dtype=object) == TrialState.COMPLETE
-    able = np.flatnonzero(complete & ~trials.excluded)
+    breaks = np.zeros(len(trials), dtype=bool)
+    for limit in limits:
+        for row, value in enumerate(trials.metrics.get(limit.name, ())):
+            breaks[row] |= value is not None and not math.isnan(value) and not limit.holds(float(value))
+    able = np.flatnonzero(complete & ~trials.excluded & ~breaks)
     front = pareto.front_indices(trials.score[able], trials.run_seconds[able])
     return [int(number) for number in trials.number[able[front]]]
 

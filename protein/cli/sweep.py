@@ -42,7 +42,7 @@ from protein.spelling import counted
 from protein.sweep import resuming
 from protein.sweep.stop_conditions import StopWhen, parse_moment
 from protein.trackers.tracker import check_trackers
-from protein.types import SweepRecord, SweepSpec, TrialRecord, runs_trainer, spent_seconds
+from protein.types import SweepRecord, SweepSpec, TrialRecord, parse_limits, runs_trainer, spent_seconds, unbroken
 from protein.units import format_duration, parse_duration, parse_size
 from protein.view import commands, data, tables, text
 from protein.view.figures.front import front
@@ -140,6 +140,7 @@ def make_plan(command: Command, console: Console) -> Plan:
         early_stopping=settings.early_stopping,
         can_continue=can_continue,
         trackers=check_trackers(arguments.tracker),
+        require=parse_limits(arguments.require, "--require") if arguments.require else settings.require,
         stop_when=_stop_when(arguments, spec),
         until=None if arguments.until is None else parse_moment(arguments.until, "--until", now),
         warm_start=None if arguments.warm_start is None else asked(arguments.warm_start),
@@ -208,6 +209,8 @@ def _define_command_sweep(command: Command, settings: SweepConfig, console: Cons
     spec = command_sweep.define(how, given, settings, name=arguments.name, direction=arguments.direction)
     for line in given.warnings:
         console.print(Text(f"note: {line}"), soft_wrap=True)
+    if given.require is not None:
+        settings = dataclasses.replace(settings, require=given.require)
     if given.max_trials is not None and settings.max_trials is None:
         settings = dataclasses.replace(settings, max_trials=given.max_trials)
         console.print(f"note: {given.max_trials} trials at most, as the space file says (--max-trials)", soft_wrap=True)
@@ -360,6 +363,8 @@ def _announcement(beginning: Beginning) -> str:
         number = len(space.names)
         line = f"sweep '{name}': {counted(number, 'value is', 'values are')} searched, {limits}"
         line += f"; searched: {', '.join(map(text.searched, space.parameters))}"
+        if spec.limits:
+            line += f"; required: {', '.join(map(str, spec.limits))}"
         if space.fixed and command_sweep.runs_command(spec.config):
             shown = [f"{key} {value}" for key, value in space.fixed.items()][:_MAX_FIXED]
             more = len(space.fixed) - len(shown)
@@ -398,7 +403,14 @@ def _conclude(console: Console, status: SweepStatus, store: str | None) -> None:
             f"the engine took {text.seconds(status.engine_seconds)} of {text.seconds(status.elapsed_seconds)}"
             f" of wall clock ({100 * share:.1f} %)"
         )
-    if not pareto.front(trials):
+    if not pareto.front(unbroken(trials, spec.limits)):
+        if pareto.front(trials):
+            broke = ", ".join(map(str, spec.limits))
+            console.print(f"no complete trial keeps {broke}, so there is no front yet", soft_wrap=True)
+            console.print(summary(found := at_the_end(status.sweep, trials, store)), soft_wrap=True)
+            for note in found.notes():
+                console.print(note, soft_wrap=True)
+            return
         console.print("no trial was trained to its end, so there is no front yet")
         if (cut_short := best_cut_short(trials)) is not None:
             console.print(cut_short_note(shown_trial(cut_short, spec.direction), trains=True), soft_wrap=True)
@@ -436,7 +448,8 @@ def _print_front(console: Console, status: SweepStatus, found: Recommendation, s
     plot = scatter(trials, width - 1, PLOT_HEIGHT, best=found.best.trial.number, direction=direction)
     console.print("\n" + "\n".join(plot), soft_wrap=True)
     console.print(text.shorten(LEGEND_EXPECTED, width) + "\n", soft_wrap=True)
-    shown = [shown_trial(trial, direction) for trial in pareto.front(trials)]
+    kept = unbroken(trials, status.sweep.spec.limits)
+    shown = [shown_trial(trial, direction) for trial in pareto.front(kept)]
     console.print(tables.front(shown, console.width, found.marks()))
     try:
         path = picture(stores.url(store), name, "pareto.png")

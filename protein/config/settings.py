@@ -6,6 +6,7 @@ from typing import Any
 
 from protein.errors import ConfigError, ProteinError
 from protein.spelling import nearest
+from protein.types import Limit, parse_limits
 from protein.units import parse_duration, parse_size
 
 
@@ -32,6 +33,7 @@ class SweepConfig:
     max_trial_gpu_memory_bytes: int | None = None
     cost_parameter: str | None = None  # the parameter that makes a trial cheap or expensive
     constraints: tuple[str, ...] = ()  # what every trial's values must satisfy
+    require: tuple[Limit, ...] | None = None  # what its measured values must keep; None: what the stored sweep has
 
     def __post_init__(self) -> None:
         if self.seed < 0:
@@ -58,6 +60,7 @@ _KEYS: Mapping[str, tuple[str, str, type[Any]]] = {
     "max_trial_gpu_memory": ("max_trial_gpu_memory_bytes", 'a text such as "8GiB"', str),
     "cost_parameter": ("cost_parameter", "a text", str),
     "constraints": ("constraints", "a list of texts", list),
+    "require": ("require", "a list of texts", list),
 }
 
 
@@ -88,4 +91,5 @@ _READ: Mapping[str, Callable[[Any, str], Any]] = {
     "max_trial_gpu_memory": parse_size,
     "min_free_disk": parse_size,
     "constraints": lambda texts, _: tuple(texts),
+    "require": parse_limits,
 }

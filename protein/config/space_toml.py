@@ -1,6 +1,7 @@
 """What a file of `--space` says, whatever its form is (`SpaceFile`), and our own form, for other programs.
 
     cost_parameter = "steps"
+    require = ["memory_gb <= 8"]
 
     [space]
     lr = { value = 1e-3, min = 1e-5, max = 1e-1, scale = "log" }
@@ -32,10 +33,10 @@ from protein.errors import UsageError
 from protein.space import Space
 from protein.space.parameters import JSON_VALUE, Categorical, Float, Integer, Parameter, Scale
 from protein.spelling import is_slip, nearest
-from protein.types import Direction, ParamValue
+from protein.types import Direction, Limit, ParamValue, parse_limits
 from protein.validate import is_json
 
-_KEYS = ("space", "cost_parameter", "constraints", "direction")
+_KEYS = ("space", "cost_parameter", "constraints", "direction", "require")
 _AS_JSON = {"value_json": "value", "choices_json": "choices"}
 _TABLE_KEYS = ("value", *RANGE_KEYS, *_AS_JSON)
 _MARKS = {
@@ -58,6 +59,7 @@ class SpaceFile:
         space: what is searched, with the fixed values.
         start: the config that is tried first; None: the file gives no values.
         direction: of the score; None: the file does not say.
+        require: limits on what its trials measure beside the score; None: the file does not say.
         command: how the program is run, in the form of `--command`; None: the file does not say.
         params: how the program gets its parameters (`--params`); None: as usual.
         called: what the program calls a parameter that has another name here, after the names of its tables.
@@ -68,6 +70,7 @@ class SpaceFile:
     space: Space
     start: dict[str, ParamValue] | None = None
     direction: Direction | None = None
+    require: tuple[Limit, ...] | None = None
     command: str | None = None
     params: str | None = None
     called: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
@@ -122,6 +125,7 @@ def read(text: str, source: str) -> SpaceFile:
         space=space,
         start=space.snap({**space.default(), **first}) if first else None,
         direction=None if given is None else direction_of(given, source, "direction"),
+        require=parse_limits(data.get("require"), f"{source}: require"),
     )
 
 

@@ -4,7 +4,7 @@ Notation
     x         a candidate, one of m
     z(x)      its score on the models' scale ~ N(mu, sd^2), without noise
     ln c(x)   its log cost in seconds ~ N(mu_c, sd_c^2), as it will be measured
-    p_ok(x)   probability that it ends with a score
+    p_ok(x)   probability that it ends with a score, and keeps the limits on what it measures
     t_j       J levels of log cost, evenly spaced
     f(t)      the best posterior mean among the trials that cost at most e^t: the model's estimate of the front
     f*        the same at whatever cost

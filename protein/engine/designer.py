@@ -34,6 +34,7 @@ from protein.engine.continuation import LEAST_GROWTH, Continuable, rest_seconds
 from protein.engine.failure_model import FailureModel
 from protein.engine.gp import Array, single_thread
 from protein.engine.history import History, keys
+from protein.engine.limit_model import LimitModel
 from protein.engine.pareto import MIN_COST_SECONDS, front_indices
 from protein.engine.score_model import fit_score_model
 from protein.engine.settings import EngineSettings
@@ -42,7 +43,7 @@ from protein.engine.warm_start import SourceSweep, beginnings
 from protein.errors import UsageError
 from protein.space import Space
 from protein.spelling import counted
-from protein.types import Budget, Estimate, Measurement, Observation, Params, Suggestion, SuggestionKind
+from protein.types import Budget, Estimate, Limit, Measurement, Observation, Params, Suggestion, SuggestionKind
 
 _logger = logging.getLogger(__name__)
 _NUM_RANDOM = 256  # points drawn to find one random point that is new and fits the budget
@@ -104,9 +105,10 @@ class ProteinDesigner:
         seed: int,
         settings: EngineSettings,
         warm_start: Sequence[Sequence[Observation]] = (),
+        limits: Sequence[Limit] = (),
     ) -> None:
         """See `protein.sweep.methods.make_designer`."""
-        self._space, self._settings = space, settings
+        self._space, self._settings, self._limits = space, settings, tuple(limits)
         if start is None:
             self._start = space.from_unit(middle(space))
             self._start_kind, self._start_origin = SuggestionKind.INITIAL_DESIGN, "the middle of every range"
@@ -266,6 +268,7 @@ class ProteinDesigner:
                 sources=self._sources,
                 beliefs=self._beliefs,
                 continuable=Continuable.of(self._space, history, data.x_running),
+                limits=self._limits,
                 rng=rng,
             )
             pick = search.pick()
@@ -292,6 +295,7 @@ class Search:
         sources: Sequence[SourceSweep],
         beliefs: Beliefs | None,
         continuable: Continuable,
+        limits: Sequence[Limit] = (),
         rng: np.random.Generator,
     ) -> None:
         """Fits the models.
@@ -306,6 +310,7 @@ class Search:
             sources: the source sweeps.
             beliefs: of the user; None: there are none.
             continuable: the finished trials that can be continued.
+            limits: on what trials measure beside the score.
             rng: source of randomness.
         """
         assert affordable.model is not None
@@ -316,9 +321,11 @@ class Search:
         # Where no source sweep makes the new scores much likelier, only costs of them are used.
         self._source = None if self._score.source is None else sources[self._score.source]
         self._failure, self._least_p_ok = self._failures()
+        self._limits = LimitModel.fit(space, limits, data.x_scored, data.metrics)
         self._slowdown = affordable.slowdown  # models, levels and prices are in seconds of a calm machine
         self._log_price_floor, self._log_cautious_seconds = self._prices()
         self._x_front, self._front_mean, self._front_log_cost = self._known_points()
+        self._keeps = self._limits.keeps(self._x_front)
         self._beaten_mean, self._beaten_log_cost = self._to_beat()
         self._able, self._x_longer, self._which_longer = self._longer_runs(continuable)
         # Every second suggestion ignores beliefs. Without results from elsewhere, nothing could contradict them.
@@ -376,13 +383,18 @@ class Search:
         """Returns the mean score and ln cost, `m` each, of what has to be beaten.
 
         That is this sweep's trials, and the scores that the source sweep's front almost surely gives. Running that
-        front again is no gain. Going beyond it is one.
+        front again is no gain. Going beyond it is one. What breaks a limit need not be beaten. As long as everything
+        does, the lowest score is to be beaten: any config that keeps the limits is a gain.
         """
-        if self._source is None or not len(self._source.x_front):
-            return self._front_mean, self._front_log_cost
-        mean, sd = self._score.predict(self._source.x_front)
-        scores = np.concatenate([self._front_mean, mean - self._settings.source_front_margin * sd])
-        return scores, np.concatenate([self._front_log_cost, self._cost.predict(self._source.x_front)[0]])
+        scores, log_cost, keeps = self._front_mean, self._front_log_cost, self._keeps
+        if self._source is not None and len(self._source.x_front):
+            mean, sd = self._score.predict(self._source.x_front)
+            scores = np.concatenate([scores, mean - self._settings.source_front_margin * sd])
+            log_cost = np.concatenate([log_cost, self._cost.predict(self._source.x_front)[0]])
+            keeps = np.concatenate([keeps, self._limits.keeps(self._source.x_front)])
+        if not keeps.any():
+            keeps = np.arange(len(scores)) == int(np.argmin(scores))
+        return scores[keeps], log_cost[keeps]
 
     def pick(self) -> Suggestion | None:
         """Returns the most valuable point that may be started, or None when none may."""
@@ -415,7 +427,10 @@ class Search:
         """Returns trials that may go on, valid longer runs of them, `m x d`, and which trial each continues, `m`."""
         if self._settings.num_continued == 0 or not len(able.trials):
             return able, np.empty((0, self._space.num_dims)), np.empty(0, dtype=np.intp)
-        able = able.most_promising(self._score.predict(able.x_unit)[0], self._settings.num_continued)
+        promise = self._score.predict(able.x_unit)[0]
+        if self._limits.models:
+            promise = np.where(self._limits.keeps(able.x_unit), promise, float(np.min(promise)))
+        able = able.most_promising(promise, self._settings.num_continued)
         # A generator of its own: what new trials are drawn does not depend on which trials may go on.
         x, which = able.ladders(self._settings.num_rungs, self._rng.spawn(1)[0])
         fresh = np.array([key not in self._data.taken for key in keys(x)], dtype=bool)
@@ -462,6 +477,7 @@ class Search:
                 ("score model", self._score.process),
                 ("cost model", self._cost.process),
                 ("failure model", self._failure.process),
+                *(("model of a limit", one.process) for one in self._limits.models),
             )
             if process is not None and process.fallback
         ]
@@ -484,10 +500,20 @@ class Search:
         return x
 
     def _centers(self) -> Array:
-        """The front as the model sees it, the best few at any cost, the initial config, the source sweep's best."""
-        front = front_indices(self._front_mean, np.exp(self._front_log_cost))[::-1]
-        top = np.argsort(-self._front_mean, kind="stable")[:5]
-        chosen = list(dict.fromkeys([*front.tolist(), *top.tolist()]))[: self._settings.num_centers]
+        """The front as the model sees it, the best few at any cost, the initial config, the source sweep's best.
+
+        With limits, front and best are of those that keep them. Beside these are the best few of all, because the best
+        that keeps a limit often lies where it begins to hold, and those that most likely keep the limits.
+        """
+        kept = np.flatnonzero(self._keeps)
+        front = kept[front_indices(self._front_mean[kept], np.exp(self._front_log_cost[kept]))][::-1]
+        top = kept[np.argsort(-self._front_mean[kept], kind="stable")[:5]]
+        near: list[int] = []
+        if not self._keeps.all():
+            near = np.argsort(-self._front_mean, kind="stable")[:2].tolist()
+            near += np.argsort(-self._limits.p_holds(self._x_front), kind="stable")[:2].tolist()
+        num_own = self._settings.num_centers - len(set(near))
+        chosen = list(dict.fromkeys([*list(dict.fromkeys([*front.tolist(), *top.tolist()]))[:num_own], *near]))
         centers = np.concatenate([self._x_front[chosen], self._start[None, :]])
         return centers if self._source is None else np.concatenate([centers, self._source.x_best])
 
@@ -507,7 +533,7 @@ class Search:
             sd,
             cost_mean,
             cost_sd,
-            p_ok,
+            p_ok * self._limits.p_holds(x) if self._limits.models else p_ok,
             levels=levels,
             front=front,
             top=float(np.max(self._beaten_mean)),
@@ -534,8 +560,11 @@ class Search:
     def _aim(self, x: Array) -> str:
         log_cost = float(self._cost.predict(x[None, :])[0][0])
         seconds = format_seconds(self._slowdown * math.exp(log_cost))
-        index = front_indices(self._front_mean, np.exp(self._front_log_cost))
-        cheapest, most_expensive = self._front_log_cost[index[0]], self._front_log_cost[index[-1]]
+        if not self._keeps.any():
+            return f"no trial keeps the limits so far, towards them at {seconds}"
+        means, log_costs = self._front_mean[self._keeps], self._front_log_cost[self._keeps]
+        index = front_indices(means, np.exp(log_costs))
+        cheapest, most_expensive = log_costs[index[0]], log_costs[index[-1]]
         if log_cost < cheapest - 0.1:
             return f"cheap probe at {seconds}"
         if log_cost > most_expensive + 0.1:

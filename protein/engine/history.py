@@ -33,7 +33,7 @@ of one run. Each part of a run may have met other programs for a time of its own
 import collections
 import dataclasses
 import math
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -61,6 +61,7 @@ class History:
         costs: `n`, the costs in seconds of their whole runs, on a calm machine; without a cost parameter, what stopped
             ones would have cost in the end.
         runs: `n`, which run each is of: the position among the n of the first trial of that run.
+        metrics: `n`, what they measured beside the score, by name.
         unfinished: `n`, the share of the run that they did not reach; 0 for those that ran to their end.
         x_curve: `k x d`, points of those trials' curves: the params with the steps of the point.
         curve_scores: `k`, their scores.
@@ -86,6 +87,7 @@ class History:
     scores: Array
     costs: Array
     runs: Runs
+    metrics: Sequence[Mapping[str, float]]
     unfinished: Array
     x_curve: Array
     curve_scores: Array
@@ -145,6 +147,7 @@ class History:
             scores=np.array([_score(o) for o, _, _ in scored]),
             costs=np.array([o.calm_seconds / part_made(space, o, params, share) for o, params, share in scored]),
             runs=_runs([o for o, _, _ in scored], history),
+            metrics=[o.metrics for o, _, _ in scored],
             unfinished=np.array([1.0 - share for _, _, share in scored]),
             x_curve=x_curve,
             curve_scores=curve_scores,
@@ -182,7 +185,8 @@ class History:
         }
         none: dict[str, Any] = {"x_curve": self.x_curve[:0], "curve_scores": self.curve_scores[:0]}
         none |= {"curve_unfinished": self.curve_unfinished[:0], "curve_runs": self.curve_runs[:0]}
-        return dataclasses.replace(self, **scored, **none, runs=np.arange(len(keep)))
+        metrics = [self.metrics[i] for i in keep]
+        return dataclasses.replace(self, **scored, **none, runs=np.arange(len(keep)), metrics=metrics)
 
     def begins(self, space: Space, start: Params, fits: Callable[[Array], NDArray[np.bool_]] | None = None) -> bool:
         """Whether the next trial is that of the initial config: no trial counts yet, or its own one told nothing.

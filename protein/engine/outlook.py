@@ -48,7 +48,7 @@ from protein.engine.sample import Sample
 from protein.engine.score_model import ScoreModel, ScoreScale, fit_score_model
 from protein.engine.settings import EngineSettings
 from protein.space import Space
-from protein.types import Observation
+from protein.types import Limit, Observation, TrialEnd, TrialState, broken
 
 MIN_CONTENDERS = 8  # fewer tell too little
 _MOMENTS = (1 / 4, 1 / 2, 3 / 4)  # of what was spent, from which `hindsight` looks ahead by the first of them
@@ -117,6 +117,19 @@ def outlook(
             room=max(highest - best_score, 0.0),
             front_room=_front_room([highest - score.score_at(z) for z in known.tolist()], cost),
         )
+
+
+def without_broken(history: Sequence[Observation], limits: Sequence[Limit]) -> list[Observation]:
+    """Returns a history in which the trials that have broken a limit have no score, as failed ones.
+
+    Their cost counts, and what they scored does not: it is no score that the sweep is after.
+    """
+    return [
+        dataclasses.replace(one, state=TrialState.FAILED, end=TrialEnd.FAILED, score=None)
+        if one.state is not TrialState.FAILED and broken(limits, one.metrics)
+        else one
+        for one in history
+    ]
 
 
 def hindsight(space: Space, history: Sequence[Observation], highest: float = math.inf) -> list[Hindsight]:

@@ -28,6 +28,7 @@ Nothing here raises, whatever the observations are. Where the model cannot be fi
 plain mean of their own scores, and `basis` names the reason.
 """
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -36,12 +37,13 @@ import numpy as np
 
 from protein.engine.gp import Array, single_thread
 from protein.engine.history import History, by_whole_runs, complete_runs
-from protein.engine.results import MODEL, Contender, spoken_of
+from protein.engine.limit_model import LimitModel
+from protein.engine.results import MODEL, Contender, spoken_of, within_limits
 from protein.engine.sample import Sample
 from protein.engine.score_model import ScoreModel, ScoreScale, fit_score_model
 from protein.engine.settings import EngineSettings
 from protein.space import Space
-from protein.types import Estimate, Observation, Params
+from protein.types import Estimate, Limit, Observation, Params
 
 _NUM_BEST = 24  # best expected contenders of a sample, beside those that are spoken of
 
@@ -57,7 +59,11 @@ class Learnt:
 
 
 def learn(
-    space: Space, observations: Sequence[Observation], sample: Sample | None = None, start: Params | None = None
+    space: Space,
+    observations: Sequence[Observation],
+    sample: Sample | None = None,
+    start: Params | None = None,
+    limits: Sequence[Limit] = (),
 ) -> Learnt | None:
     """Returns the model and the contenders, which are those of `contenders`; None where there is no such model."""
     if not complete_runs(space, observations)[0]:
@@ -67,7 +73,7 @@ def learn(
             model = fitted(space, observations, sample)
     except (ValueError, ArithmeticError, np.linalg.LinAlgError):
         return None
-    found = contenders(space, observations, sample, model=model, start=start)
+    found = contenders(space, observations, sample, model=model, start=start, limits=limits)
     if not found or not found[0].basis.startswith(MODEL):
         return None
     return Learnt(space=space, score=model, contenders=tuple(found), basis=found[0].basis)
@@ -80,6 +86,7 @@ def contenders(
     *,
     model: ScoreModel | None = None,
     start: Params | None = None,
+    limits: Sequence[Limit] = (),
 ) -> list[Contender]:
     """Returns every distinct config that was trained to its end, in the order in which they first were.
 
@@ -92,11 +99,13 @@ def contenders(
         sample: where the observations are a part of the sweep's: how the model learns as it would from all.
         model: what `fitted` returned for the same observations, where the caller has it; None: it is fitted here.
         start: the initial config, which is never left out.
+        limits: on what trials measure beside the score. Each contender then has the probability that it keeps them.
     """
     groups, x = complete_runs(space, observations)
     calm = by_whole_runs(observations)
     if not groups:
         return []
+    keeps = _keeps(space, observations, sample, x, limits)
     try:
         with single_thread(), np.errstate(all="ignore"):
             model = model or fitted(space, observations, sample)
@@ -104,8 +113,8 @@ def contenders(
                 values = [
                     min(value, model.measured_range[1]) for value in model.expected(x)
                 ]  # as `_posterior` has them
-                kept = _spoken_of(values, observations, groups, start)
-                groups, x = [groups[i] for i in kept], x[kept]
+                kept = _spoken_of(values, observations, groups, start, keeps)
+                groups, x, keeps = [groups[i] for i in kept], x[kept], [keeps[i] for i in kept]
             scores, basis = _posterior(model, x)
     except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
         scores = _plain(observations, groups)
@@ -118,8 +127,9 @@ def contenders(
             trials=tuple(group),
             measured=tuple(_score(observations[i]) for i in group),
             basis=basis,
+            keeps=probability,
         )
-        for group, score in zip(groups, scores, strict=True)
+        for group, score, probability in zip(groups, scores, keeps, strict=True)
     ]
     return sorted(found, key=lambda contender: contender.trials)
 
@@ -138,15 +148,39 @@ def fitted(space: Space, observations: Sequence[Observation], sample: Sample | N
     return fit_score_model(space, data, EngineSettings(), averaged=True, scale=scale)
 
 
+def _keeps(
+    space: Space,
+    observations: Sequence[Observation],
+    sample: Sample | None,
+    x: Array,
+    limits: Sequence[Limit],
+) -> list[float | None]:
+    """Returns the probability that another run at each of `n x d` points keeps all limits; None: nothing is known."""
+    taught = observations if sample is None else [o for o in observations if o.number in sample.taught]
+    with contextlib.suppress(ValueError, ArithmeticError, np.linalg.LinAlgError):
+        if limits:
+            with single_thread(), np.errstate(all="ignore"):
+                data = History.of(space, taught, []).one_of_each_run()
+                model = LimitModel.fit(space, limits, data.x_scored, data.metrics)
+                if model.models:
+                    return list(map(float, model.p_holds(x)))
+    return [None] * len(x)
+
+
 def _spoken_of(
-    values: Sequence[float], observations: Sequence[Observation], groups: Sequence[Sequence[int]], start: Params | None
+    values: Sequence[float],
+    observations: Sequence[Observation],
+    groups: Sequence[Sequence[int]],
+    start: Params | None,
+    keeps: Sequence[float | None],
 ) -> list[int]:
     """Returns which of n contenders are wanted of a sample, in order. `values`, `n`, are their expected scores."""
     calm = by_whole_runs(observations)
     costs = [_cost_seconds(calm, group) for group in groups]
     measured = [max(_score(observations[i]) for i in group) for group in groups]
-    kept = spoken_of(values, costs, measured)
-    kept.update(sorted(range(len(values)), key=lambda i: -values[i])[:_NUM_BEST])
+    kept = spoken_of(values, costs, measured, keeps)
+    able = within_limits(keeps)
+    kept.update(sorted(able, key=lambda i: -values[i])[:_NUM_BEST])
     if start is not None:
         kept.update(i for i, group in enumerate(groups) if dict(observations[group[0]].params) == dict(start))
     return sorted(kept)

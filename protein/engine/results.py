@@ -26,6 +26,7 @@ from protein.engine import pareto
 from protein.types import Estimate, Params, ParamValue
 
 MODEL = "score model"
+LIKELY, SURELY = 0.5, 0.9  # probabilities of keeping the limits
 BEST, BEST_80 = 0.8, 1.6
 FRONT, FRONT_80 = 0.9, 1.83
 BEST_ANY, FRONT_ANY = 0.350, 0.610  # probability of any rise: ln(p / 0.2) / p is `BEST_80` and `FRONT_80`
@@ -89,6 +90,7 @@ class Contender:
     trials: tuple[int, ...]  # positions of its complete runs among the observations, oldest first
     measured: tuple[float, ...]  # their scores
     basis: str  # where `score` comes from: `MODEL`, with what went wrong in it, or "mean of its own runs, ..."
+    keeps: float | None = None  # probability that one more run keeps the sweep's limits; None: none, or not known
 
     @property
     def runs(self) -> int:
@@ -132,10 +134,27 @@ class RangeEnd:
 def best(contenders: Sequence[Contender], under_seconds: float = math.inf) -> Contender | None:
     """Returns the best expected contender among those expected to cost at most `under_seconds`, if any.
 
-    Of contenders with the same expected score, the cheapest is taken.
+    Of contenders with the same expected score, the cheapest is taken. With limits, see `recommendable`.
     """
-    affordable = [contender for contender in contenders if contender.expected_cost_seconds <= under_seconds]
+    affordable = [one for one in recommendable(contenders) if one.expected_cost_seconds <= under_seconds]
     return max(affordable, key=lambda c: (c.score.value, -c.expected_cost_seconds), default=None)
+
+
+def within_limits(keeps: Sequence[float | None]) -> list[int]:
+    """Returns which of n configs may be recommended, in order, by the probabilities that they keep the limits, `n`.
+
+    These are the ones that keep them with `SURELY`. Where there are none, they are those that more likely keep them
+    than not (`LIKELY`), and else the one that is nearest to that. Where nothing is known, all may be.
+    """
+    for least in (SURELY, LIKELY):
+        if found := [i for i, one in enumerate(keeps) if one is None or one >= least]:
+            return found
+    return [max(range(len(keeps)), key=lambda i: keeps[i] or 0.0)] if keeps else []
+
+
+def recommendable(contenders: Sequence[Contender]) -> list[Contender]:
+    """Returns the contenders that may be recommended, in order (`within_limits`)."""
+    return [contenders[i] for i in within_limits([one.keeps for one in contenders])]
 
 
 def expected_front(contenders: Sequence[Contender]) -> list[Contender]:
@@ -144,35 +163,47 @@ def expected_front(contenders: Sequence[Contender]) -> list[Contender]:
     For every limit t at once, the last of them that costs at most t is `best(contenders, t)`. The measured front, of
     the highest score for every cost, is too good: of many noisy scores the highest is mostly a lucky one.
     """
-    index = pareto.front_indices([c.score.value for c in contenders], [c.expected_cost_seconds for c in contenders])
-    return [contenders[i] for i in index]
+    able = recommendable(contenders)
+    index = pareto.front_indices([c.score.value for c in able], [c.expected_cost_seconds for c in able])
+    return [able[i] for i in index]
 
 
-def spoken_of(values: Sequence[float], costs: Sequence[float], measured: Sequence[float]) -> set[int]:
+def spoken_of(
+    values: Sequence[float],
+    costs: Sequence[float],
+    measured: Sequence[float],
+    keeps: Sequence[float | None] | None = None,
+) -> set[int]:
     """Returns which of n contenders some question about a recommendation names, whatever its limit of cost.
 
-    These are for every limit the best expected and the best measured one, the cheapest one, and the knee.
+    These are for every limit the best expected and the best measured one, the cheapest one, and the knee. With limits
+    on measured values, they are of those that may be recommended, beside the best measured one of all.
 
     Args:
         values: `n`, expected scores.
         costs: `n`, expected costs in seconds.
         measured: `n`, the highest measured score of each.
+        keeps: `n`, the probability that each keeps the limits; None: there are no limits.
     """
+    able = list(range(len(costs))) if keeps is None else within_limits(keeps)
     kept: set[int] = set()
+    if len(able) < len(costs):
+        kept.add(max(range(len(costs)), key=lambda i: (measured[i], -i)))
     rising: tuple[list[float], list[float]] = ([], [])
-    for i in sorted(range(len(costs)), key=lambda i: (costs[i], i)):
+    for i in sorted(able, key=lambda i: (costs[i], i)):
         for best, value in zip(rising, (values[i], measured[i]), strict=True):
             if not best or value >= best[-1]:  # equal ones, too: which of them is named depends on the question
                 best.append(value)
                 kept.add(i)
-    position = pareto.knee_index(values, costs)
-    return kept if position is None else kept | {position}
+    position = pareto.knee_index([values[i] for i in able], [costs[i] for i in able])
+    return kept if position is None else kept | {able[position]}
 
 
 def knee(contenders: Sequence[Contender]) -> Contender | None:
     """Returns the knee of the front of expected scores and costs; None where it has none (`pareto.knee_index`)."""
-    position = pareto.knee_index([c.score.value for c in contenders], [c.expected_cost_seconds for c in contenders])
-    return None if position is None else contenders[position]
+    able = recommendable(contenders)
+    position = pareto.knee_index([c.score.value for c in able], [c.expected_cost_seconds for c in able])
+    return None if position is None else able[position]
 
 
 def _rise(mean: float, factor: float, probability: float, room: float) -> Rise:

@@ -11,6 +11,7 @@ that the store stays the only memory. What the sampler sees:
   and then given the params that it really had.
 - Failed trials as FAIL, which every sampler of Optuna ignores. Stopped trials as complete trials of the steps that they
   reached, or as FAIL where nobody knows how far that was (see `protein.engine.history`). Running trials as RUNNING.
+- Limits on measured values as constraints. A value that a trial lacks counts as on the bound, which keeps it.
 - The score alone; NSGA-II is given the score and the log cost.
 
 A proposal that violates a constraint, repeats a trial or does not fit the budget is reported to Optuna as FAIL, and
@@ -24,7 +25,7 @@ Source: optuna.samplers 5.0, each sampler with its own defaults (NSGA-II: 16 ins
 import contextlib
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -40,7 +41,7 @@ from protein.engine.gp import Array, single_thread
 from protein.engine.history import History, reached, readable, steps_per_unit, teaches
 from protein.engine.pareto import MIN_COST_SECONDS
 from protein.space import Categorical, Parameter, Space
-from protein.types import Budget, Measurement, Observation, Params, Suggestion, SuggestionKind, TrialState
+from protein.types import Budget, Limit, Measurement, Observation, Params, Suggestion, SuggestionKind, TrialState
 
 _POPULATION = 16  # a generation of 50, Optuna's default, is a whole sweep of random points
 _NUM_ASKS = 10
@@ -62,9 +63,9 @@ _SAMPLERS: dict[str, Callable[[int], BaseSampler]] = {
 class OptunaDesigner:
     """The initial config, then what one of Optuna's samplers proposes, as far as the budget allows it."""
 
-    def __init__(self, sampler: str, space: Space, start: Params | None) -> None:
-        """`sampler` is one of `_SAMPLERS`."""
-        self._sampler, self._space = sampler, space
+    def __init__(self, sampler: str, space: Space, start: Params | None, limits: Sequence[Limit] = ()) -> None:
+        """`sampler` is one of `_SAMPLERS`; TPE, the Gaussian process and NSGA-II use limits."""
+        self._sampler, self._space, self._limits = sampler, space, limits
         self._start = space.snap(start) if start is not None else None
         self._listed = all_points(space)
         self._axes = [_Axis(parameter) for parameter in space.parameters]
@@ -124,25 +125,49 @@ class OptunaDesigner:
         known, x_finished = readable(self._space, known, [params for params, _ in ends])
         _, x_running = readable(self._space, list(running), list(running))
         add = self._replay if self._sampler in ("nsga2", "cmaes") else self._add
+        limits = [limit for limit in self._limits if any(limit.name in one.metrics for one, _ in known)]
         for (observation, score), x in zip(known, x_finished, strict=True):
             if score is None or observation.state is TrialState.FAILED:
                 add(study, x, optuna.trial.TrialState.FAIL, None)
             else:
                 log_cost = float(np.log(max(observation.run_seconds, MIN_COST_SECONDS)))
-                add(study, x, optuna.trial.TrialState.COMPLETE, [score, log_cost][: len(directions)])
+                values = [score, log_cost][: len(directions)]
+                add(study, x, optuna.trial.TrialState.COMPLETE, values, _beyond(limits, observation.metrics))
         for x in x_running:
             add(study, x, optuna.trial.TrialState.RUNNING, None)
         return study
 
-    def _add(self, study: Study, x: Array, state: optuna.trial.TrialState, values: list[float] | None) -> None:
+    def _add(
+        self,
+        study: Study,
+        x: Array,
+        state: optuna.trial.TrialState,
+        values: list[float] | None,
+        beyond: Mapping[str, float] | None = None,
+    ) -> None:
         study.add_trial(
-            create_trial(state=state, params=self._values(x), distributions=self._distributions(), values=values)
+            create_trial(
+                state=state,
+                params=self._values(x),
+                distributions=self._distributions(),
+                values=values,
+                constraints=dict(beyond or {}) or None,
+            )
         )
 
-    def _replay(self, study: Study, x: Array, state: optuna.trial.TrialState, values: list[float] | None) -> None:
+    def _replay(
+        self,
+        study: Study,
+        x: Array,
+        state: optuna.trial.TrialState,
+        values: list[float] | None,
+        beyond: Mapping[str, float] | None = None,
+    ) -> None:
         assert isinstance(study.sampler, _Replayed)
         with study.sampler.forced(self._values(x)):
             trial = study.ask(self._distributions())
+        for name, value in (beyond or {}).items():
+            trial.set_constraint(name, value)
         if state.is_finished():
             study.tell(trial, values, state)
 
@@ -219,6 +244,15 @@ class _Axis:
     def unit(self, value: float | int) -> float:
         """Returns the unit coordinate of one of Optuna's values."""
         return (value + 0.5) / self._num_bins if self._num_bins else value
+
+
+def _beyond(limits: Sequence[Limit], metrics: Mapping[str, float]) -> dict[str, float]:
+    """Returns by how much a trial's values lie beyond each limit, as Optuna's constraints: at most 0 where it holds."""
+    found = {}
+    for limit in limits:
+        value = metrics.get(limit.name, limit.bound)
+        found[str(limit)] = value - limit.bound if limit.is_upper else limit.bound - value
+    return found
 
 
 def _num_bins(parameter: Parameter) -> int:

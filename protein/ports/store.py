@@ -56,6 +56,10 @@ class Store(Protocol):
         """Replaces the config of a sweep, where the user has accepted that it changes."""
         ...
 
+    def set_space(self, sweep_id: int, space: Mapping[str, Any]) -> None:
+        """Replaces the space of a sweep, where its limits on measured values have changed."""
+        ...
+
     def start_trial(
         self,
         sweep_id: int,

@@ -49,7 +49,17 @@ from protein.sweep.limits import (
 from protein.sweep.stop_conditions import Deadline, StopWhen
 from protein.sweep.trials import SweepTrials
 from protein.sweep.trouble import MIN_FREE_DISK_BYTES, Failures, Preemptions, Watch, fatal, in_words
-from protein.types import Budget, Request, Suggestion, SuggestionKind, SweepRecord, TrialEnd, TrialRecord
+from protein.types import (
+    Budget,
+    Request,
+    Suggestion,
+    SuggestionKind,
+    SweepRecord,
+    TrialEnd,
+    TrialRecord,
+    TrialState,
+    unreported,
+)
 
 POLL_SECONDS = 0.25
 
@@ -166,6 +176,7 @@ class _Loop:
         self._exhausted = False  # nothing fits the budget now; it may fit later, when running trials have ended
         self._paused = self._stopped_from_outside = False
         self._hooks: list[threading.Thread] = []
+        self._limits = trials.sweep.spec.limits  # of which it is not told yet whether their metrics are reported
 
     def status(self) -> SweepStatus:
         records = self._trials.records
@@ -343,7 +354,8 @@ class _Loop:
         if self._settings.stop_when is not None and self._enough is None and finished != self._asked_after:
             self._asked_after, began = finished, time.monotonic()
             space = Space.from_dict(self._trials.sweep.spec.space)
-            self._enough = self._settings.stop_when.reason(space, self._trials.history())
+            limits = self._trials.sweep.spec.limits
+            self._enough = self._settings.stop_when.reason(space, self._trials.history(), limits)
             self._designer_seconds += time.monotonic() - began
         return self._enough is not None
 
@@ -475,5 +487,13 @@ class _Loop:
             trial = self._trials.finish(event)
         self._failures.add(trial)
         self._listener.finished(trial, self.status())
+        self._tell_of_unknown_limits(trial)
         if self._failures.too_many and self._no_more_trials is None:
             self._failed = self._failures.explanation(self._all_trials())
+
+    def _tell_of_unknown_limits(self, trial: TrialRecord) -> None:
+        """Says so, once, where a trial has ended well and no trial has reported what is limited."""
+        if self._limits and trial.state is TrialState.COMPLETE:
+            if line := unreported(self._limits, (one.metrics for one in self._all_trials())):
+                self._listener.log(line)
+            self._limits = ()

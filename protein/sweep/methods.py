@@ -14,12 +14,13 @@ from protein.engine.settings import EngineSettings
 from protein.errors import UsageError
 from protein.space import Space
 from protein.spelling import nearest
-from protein.types import Observation, Params
+from protein.types import Limit, Observation, Params
 
 if TYPE_CHECKING:
     from protein.optuna.designer import OptunaDesigner
 
 _OPTUNA = "optuna:"
+USE_LIMITS = ("protein", "optuna:tpe", "optuna:gp", "optuna:nsga2")  # methods whose search keeps limits
 METHODS = ("protein", "random", "optuna:tpe", "optuna:gp", "optuna:cmaes", "optuna:nsga2", "optuna:random")
 
 
@@ -31,6 +32,7 @@ def make_designer(
     seed: int = 0,
     settings: EngineSettings | None = None,
     warm_start: Sequence[Sequence[Observation]] = (),
+    limits: Sequence[Limit] = (),
 ) -> "ProteinDesigner | RandomDesigner | OptunaDesigner":
     """Returns a designer (see `protein.ports.Designer`).
 
@@ -45,13 +47,15 @@ def make_designer(
         settings: of the engine, for benchmarks of single settings; None: the defaults.
         warm_start: finished trials of each source sweep to begin from (see `protein.engine.warm_start`), the most
             promising first; scores are to be maximised.
+        limits: on what trials measure beside the score. Methods that cannot use them search without.
 
     Raises:
         UsageError: an unknown method; a package that the method needs is not installed; no source trial has a score and
             lies in this space, or the method cannot use a warm start.
     """
     if method == "protein":
-        return ProteinDesigner(space, start, seed=seed, settings=settings or EngineSettings(), warm_start=warm_start)
+        chosen = settings or EngineSettings()
+        return ProteinDesigner(space, start, seed=seed, settings=chosen, warm_start=warm_start, limits=limits)
     if warm_start and method in METHODS:
         raise UsageError(f"method '{method}' cannot use a warm start; drop the warm start, or take method 'protein'")
     if method == "random":
@@ -60,7 +64,7 @@ def make_designer(
         _require(method, "optuna", *(["cmaes"] if method == "optuna:cmaes" else []))
         from protein.optuna.designer import OptunaDesigner
 
-        return OptunaDesigner(method.removeprefix(_OPTUNA), space, start)
+        return OptunaDesigner(method.removeprefix(_OPTUNA), space, start, limits)
     raise UsageError(f"unknown method '{method}'{nearest(str(method), METHODS)}")
 
 

@@ -17,12 +17,12 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
-from protein.engine.outlook import outlook
+from protein.engine.outlook import outlook, without_broken
 from protein.engine.pareto import MIN_COST_SECONDS
 from protein.engine.results import Outlook
 from protein.errors import UsageError
 from protein.space import Space
-from protein.types import Budget, Observation, TrialRecord, TrialState
+from protein.types import Budget, Limit, Observation, TrialRecord, TrialState
 from protein.units import format_duration, parse_duration
 
 _CONDITION = re.compile(r"gain\s*<\s*(?P<gain>\S+)\s+per\s+(?P<span>\S+)", re.IGNORECASE)
@@ -73,13 +73,15 @@ class StopWhen:
         """Whether less than `gain` is expected."""
         return found.best(self.seconds).expected < self.gain
 
-    def reason(self, space: Space, history: Sequence[Observation]) -> str | None:
+    def reason(self, space: Space, history: Sequence[Observation], limits: Sequence[Limit] = ()) -> str | None:
         """Returns why the sweep should end now, or None where it should go on, or too little is known.
 
         Args:
             space: what is searched.
             history: the finished trials; scores are to be maximised.
+            limits: on what trials measure beside the score. What breaks one is no gain.
         """
+        history = without_broken(history, limits)
         try:
             found = outlook(space, history, self.highest)
         except (ValueError, ArithmeticError, np.linalg.LinAlgError):  # the search goes on without models, too

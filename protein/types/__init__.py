@@ -1,6 +1,7 @@
 """The values that flow between designer, loop, backend, store and views. Nothing here does any work.
 
     quantities.py  scores and costs: their bounds, a predicted and a measured one
+    limits.py      limits on what a trial measures beside its score
     ends.py        where a trial is in its life, and how it ended
     designer.py    what a designer is told, and what it answers
     sweeps.py      a sweep, what people ask of it, and the machines that run its trials
@@ -17,6 +18,7 @@ derived from it (`protein.columns`). Code between them (such as `protein.storage
 
 from protein.types.designer import MAX_BUSY_SHARE, Budget, Observation, Params, ParamValue, Suggestion, SuggestionKind
 from protein.types.ends import CANCELLED, PREEMPTED, QUEUED, TrialEnd, TrialState, check_end, end_of
+from protein.types.limits import REQUIRE, Limit, broken, parse_limits, unbroken, unreported
 from protein.types.quantities import MAX_COST_SECONDS, MAX_SCORE, Z80, Direction, Estimate, Measurement, is_score
 from protein.types.sweeps import (
     IMPORTED,
@@ -60,6 +62,7 @@ __all__ = [
     "MAX_TAG_LENGTH",
     "PREEMPTED",
     "QUEUED",
+    "REQUIRE",
     "WAITED",
     "WALL",
     "Z80",
@@ -68,6 +71,7 @@ __all__ = [
     "Budget",
     "Direction",
     "Estimate",
+    "Limit",
     "Machine",
     "Measurement",
     "Observation",
@@ -86,11 +90,15 @@ __all__ = [
     "TrialEnd",
     "TrialRecord",
     "TrialState",
+    "broken",
     "check_end",
     "end_of",
     "fields_of",
     "is_score",
     "max_trial_seconds",
+    "parse_limits",
     "runs_trainer",
     "spent_seconds",
+    "unbroken",
+    "unreported",
 ]

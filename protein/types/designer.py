@@ -113,6 +113,7 @@ class Observation:
     resumable_seconds: float | None = None
     # Share of its seconds in which other programs had its cores; None: not known. Without them it would have cost less.
     busy_share: float | None = None
+    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)  # measured beside the score, by name
 
     @property
     def calm_seconds(self) -> float:

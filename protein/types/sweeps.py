@@ -2,11 +2,12 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from protein.types.limits import REQUIRE, Limit, parse_limits
 from protein.types.quantities import Direction
 
 IMPORTED = "imported"  # the method of a sweep whose trials another tool has run
@@ -35,9 +36,9 @@ class Provenance:
 class SweepSpec:
     """Everything that defines a sweep and never changes after its creation (a budget may grow; it is not here).
 
-    `space` is `Space.to_dict()`, `config` the nested run config whose values the space overrides, `direction` that of
-    the scores as the user knows them. `warm_start` is a snapshot of the source sweeps
-    (`protein.engine.warm_start`).
+    `space` is `Space.to_dict()`, with the texts of the limits under `REQUIRE` where there are any. `config` is the
+    nested run config whose values the space overrides, `direction` that of the scores as the user knows them, and
+    `warm_start` a snapshot of the source sweeps (`protein.engine.warm_start`).
     """
 
     name: str
@@ -49,6 +50,18 @@ class SweepSpec:
     config: Mapping[str, Any]
     warm_start: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # empty: none
     provenance: Provenance
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        """The limits on what its trials measure. They may change when it is resumed."""
+        return parse_limits(self.space.get(REQUIRE), REQUIRE) or ()
+
+    def with_limits(self, limits: Sequence[Limit]) -> "SweepSpec":
+        """Returns the definition with other limits, or none."""
+        space = {name: value for name, value in self.space.items() if name != REQUIRE}
+        if limits:
+            space[REQUIRE] = list(map(str, limits))
+        return dataclasses.replace(self, space=space)
 
 
 class Request(StrEnum):

@@ -149,12 +149,14 @@ def answers(
     """What a sweep recommends: for each answer its config, the expected score and cost, and the scores of its runs."""
     numbers = [", ".join(str(trial.number) for trial in trials) for trials in runs]
     measured = [", ".join(text.score(trial.score) for trial in trials) for trials in runs]
+    kept = ["" if c.keeps is None else text.probability(c.keeps) for c in contenders]
     return fitted(
         width,
         Column("", names, keep=9),
         Column("score", [text.score(c.score.value) for c in contenders], right=True, keep=9),
         Column("80 % interval", [text.interval(c.score) for c in contenders], right=True, keep=7),
         Column("cost", [text.seconds(c.expected_cost_seconds) for c in contenders], right=True, keep=8),
+        *([Column("limits kept", kept, right=True, keep=7)] if any(kept) else []),
         Column("runs", [str(c.runs) for c in contenders], right=True, keep=4),
         Column("trial", numbers, right=True, keep=6),
         Column("measured", measured, right=True, keep=5),

@@ -27,7 +27,7 @@ from protein.space import Space
 from protein.types import Estimate, SweepRecord, TrialState, runs_trainer
 from protein.units import format_duration
 from protein.urls import hidden
-from protein.view import commands, data
+from protein.view import commands, data, text
 from protein.web.answers import StillComputing
 from protein.web.background import Progress
 from protein.web.frame import Frame
@@ -132,6 +132,7 @@ def _expected(known: Answers, sweep: SweepRecord, store: list[str]) -> dict[str,
         "knee": None if found.knee is None else found.knee.trial.number,
         "initial": None if found.initial is None else _choice(sweep, found.initial, store),
         "initial_params": None if initial is None else cells(initial),
+        "limits": list(map(str, found.limits)),
         "notes": found.notes(),
         "changes": _changes(sweep, found),
         "trains": found.trains,
@@ -148,6 +149,7 @@ def _choice(sweep: SweepRecord, choice: Choice, store: list[str]) -> dict[str, A
         "trials": [trial.number for trial in choice.trials],
         "score": data.estimate(contender.score),
         "cost_seconds": contender.expected_cost_seconds,
+        "limits_kept": None if contender.keeps is None else text.probability(contender.keeps),
         "measured": list(contender.measured),
         "params": cells(contender.params),
         "under": under,

@@ -72,7 +72,7 @@ def recorded(env: str, *, budget_seconds: float | None, sizes: tuple[int, ...]) 
         if budget_seconds is None:  # what running trials are set aside for is another matter
             found.append(told(engine.suggest()))
         best, cheap = engine.best(), engine.best(under_seconds=3.0)
-        found += [None if one is None else dataclasses.asdict(one) for one in (best, cheap)]
+        found += [None if one is None else contender(one) for one in (best, cheap)]
         if size >= 20:
             points = [(100_000 * (k + 1), 0.5 * (k + 1), -20.0) for k in range(6)]
             found.append(engine.should_stop({**start, "train.total_timesteps": 1_000_000}, points) is not None)
@@ -118,7 +118,7 @@ def played(direction: float) -> list[Any]:
             engine.observe(p, cost_seconds=cost, score=final, curve=curve)
     best = engine.best()
     assert best is not None
-    return [*found, dataclasses.asdict(best)]
+    return [*found, contender(best)]
 
 
 def small_space() -> list[Any]:
@@ -165,6 +165,12 @@ def told(suggestion: Suggestion | None) -> Any:
         "score": suggestion.predicted_score and dataclasses.asdict(suggestion.predicted_score),
         "cost": suggestion.predicted_cost_seconds and dataclasses.asdict(suggestion.predicted_cost_seconds),
     }
+
+
+def contender(one: Contender) -> dict[str, Any]:
+    """Returns a recommended config; without limits there is no probability of keeping them."""
+    assert one.keeps is None
+    return {name: value for name, value in dataclasses.asdict(one).items() if name != "keeps"}
 
 
 if __name__ == "__main__":

@@ -83,12 +83,16 @@ def scatter(frame: Frame, points: int) -> dict[str, Any]:
     shown = ~scores.missing & ~np.isnan(scores.floats())
     drawn = np.flatnonzero(shown)
     costs = np.maximum(frame.columns["run_seconds"].floats(), MIN_COST_SECONDS)
-    complete = np.flatnonzero(shown & _is(state, TrialState.COMPLETE) & (excluded.values == 0))
+    kept = shown & _is(state, TrialState.COMPLETE) & (excluded.values == 0)
+    for limit in frame.sweep.spec.limits:
+        if (measured := frame.columns.get(f"metrics.{limit.name}")) is not None:
+            kept &= np.array([value != value or limit.holds(value) for value in measured.floats().tolist()])
+    complete = np.flatnonzero(kept)
     front = complete[front_indices(frame.stored_score()[complete], costs[complete])]
-    kept = thinned(np.log(costs[drawn]), scores.floats()[drawn], points, np.searchsorted(drawn, front))
+    chosen = thinned(np.log(costs[drawn]), scores.floats()[drawn], points, np.searchsorted(drawn, front))
     failed = np.flatnonzero(_is(state, TrialState.FAILED))
     some = thinned(np.log(costs[failed]), np.zeros(len(failed)), max(1, points // 4), np.zeros(0, dtype=np.intp))
-    rows = np.concatenate([drawn[kept], failed[some]])
+    rows = np.concatenate([drawn[chosen], failed[some]])
     columns = shown_columns(frame)
     running = np.flatnonzero(_is(state, TrialState.RUNNING))
     return {

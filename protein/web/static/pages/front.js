@@ -280,11 +280,12 @@ export async function render(root, context) {
       h("h2", { text: found.sweeps.length > 1 ? `Expected front of ${picked.sweep.name}` : "Expected front" }),
       picked.sweep.waited_share >= MUCH_WAITED ? h("p", { class: "note-line", text: `Other programs had the cores for ${percent(picked.sweep.waited_share)} of the trials' time. Trials stand at their measured costs. The expected front has the costs without this wait.` }) : null,
       h("div", { class: "scroll-x", tabindex: "0" }, h("table", { class: "facts steps" },
-        h("thead", {}, h("tr", {}, [["cost", "number"], ["expected score", "number"], ["80 % interval", "number"], ["measured", "number"], ["trial", "number"], ["", ""]].map(([title, cls]) => h("th", { class: cls, text: title })))),
+        h("thead", {}, h("tr", {}, [["cost", "number"], ["expected score", "number"], ["80 % interval", "number"], ...(answer.limits.length ? [["limits kept", "number"]] : []), ["measured", "number"], ["trial", "number"], ["", ""]].map(([title, cls]) => h("th", { class: cls, text: title })))),
         h("tbody", {}, picked.front.map((one) => h("tr", { class: one === picked.one ? "picked" : null },
           h("td", { class: "number" }, h("button", { type: "button", class: "link", title: "The best config under this cost", text: seconds(one.cost_seconds),
             onclick: () => state.set({ under: one === picked.front[picked.front.length - 1] ? "" : roundedUp(one.cost_seconds), of: found.sweeps.length > 1 ? picked.sweep.name : "" }) })),
           h("td", { class: "number", text: score(one.score.value) }), h("td", { class: "number muted", text: one.score.low === one.score.high ? "no spread seen" : `${score(one.score.low)} to ${score(one.score.high)}` }),
+          answer.limits.length ? h("td", { class: "number", text: one.limits_kept || "not known" }) : null,
           h("td", { class: "number", text: one.measured.slice(0, 4).map(score).join(", ") + (one.measured.length > 4 ? ", ..." : "") }),
           h("td", { class: "number" }, one.trials.slice(0, 4).map((number, i) => [i ? ", " : "", trialLink(state, picked.sweep.name, number)])),
           h("td", { class: "muted step-mark", text: mark(one) }))))))));
@@ -305,6 +306,7 @@ export async function render(root, context) {
     return [
       h("p", { class: "big-answer" }, h("strong", { text: score(one.score.value) }), h("span", { class: "muted", text: one.score.low === one.score.high ? "" : ` ${score(one.score.low)} to ${score(one.score.high)}` })),
       h("p", { class: "muted", text: `expected score${best ? ", the best of the sweep" : knee ? ", the knee of the front" : ""}, in ${seconds(one.cost_seconds)} of training` }),
+      one.limits_kept ? h("p", {}, `Keeps ${value.limits.join(" and ")} with ${one.limits_kept}`) : null,
       h("p", {}, one.trials.length > 1 ? "Trials " : "Trial ", one.trials.slice(0, 8).map((number, i) => [i ? ", " : "", trialLink(state, sweep.name, number)]),
         h("span", { class: "muted", text: `, measured ${one.measured.slice(0, 8).map(score).join(", ")}` })),
       one.train ? commandLine(one.train, "Train it") : null,
