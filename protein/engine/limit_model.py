@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
+from scipy.special import log_ndtr
 
 from protein.engine.gp import LENGTHSCALE_SD, Array, GaussianProcess, Prior, fit
 from protein.space import Space
@@ -32,6 +32,7 @@ from protein.types import Limit
 LEAST = 0.5  # probability from which on a trial counts as one that keeps the limits, in the search
 _DECADE = 10.0
 _LINEAR_UNTIL = 2.0  # of t
+_LEAST_LOG = -650.0  # ln of about the least probability that float64 holds
 _MAX_POINTS = 300  # such values are smoother than scores: more points make the model slower, not better
 
 
@@ -61,9 +62,9 @@ class _OneLimit:
         features, groups = space.features(x_unit), space.feature_groups()
         return cls(space, center, spread, fit(features, (t - center) / spread, groups, prior, max_points=_MAX_POINTS))
 
-    def p_holds(self, x_unit: Array) -> Array:
+    def log_p(self, x_unit: Array) -> Array:
         mean, sd = self.process.predict(self.space.features(x_unit))
-        return np.asarray(ndtr((self.center / self.spread + mean) / np.sqrt(sd * sd + self.process.noise)))
+        return np.asarray(log_ndtr((self.center / self.spread + mean) / np.sqrt(sd * sd + self.process.noise)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -96,12 +97,14 @@ class LimitModel:
     def p_holds(self, x_unit: Array) -> Array:
         """Returns the probability that a run at each of `m x d` points keeps all limits, `m`, within (0, 1].
 
-        A limit of which nothing is known counts as kept.
+        A limit of which nothing is known counts as kept. What float64 cannot hold stays above 0, and in its order: the
+        nearest of points that are far from a limit is still found.
         """
-        probability = np.ones(len(x_unit))
+        log_p = np.zeros(len(x_unit))
         for model in self.models:
-            probability = probability * model.p_holds(x_unit)
-        return np.asarray(np.maximum(probability, 1e-300))
+            log_p = log_p + model.log_p(x_unit)
+        held = np.maximum(log_p, _LEAST_LOG)
+        return np.asarray(np.exp(held) * np.where(log_p < _LEAST_LOG, _LEAST_LOG / np.minimum(log_p, _LEAST_LOG), 1.0))
 
     def keeps(self, x_unit: Array) -> NDArray[np.bool_]:
         """Returns which of `m x d` points more likely keep all limits than not, `m`."""

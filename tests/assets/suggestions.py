@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from protein import Categorical, Float, Integer, Protein, Space, Suggestion
+from protein.engine.results import Contender
 
 RECORDED = Path(__file__).parents[2] / "benchmarks" / "engine" / "recorded"
 CURVE_FRACTIONS = 16  # points of each recorded curve, at even shares of the run

@@ -17,6 +17,7 @@ from store_samples import (
 from protein.errors import StoreError
 from protein.ports import Store
 from protein.types import (
+    Limit,
     Machine,
 )
 
@@ -124,6 +125,19 @@ def test_the_config_may_be_replaced(store: Store) -> None:
         assert store.list_sweeps() == before
 
 
+def test_the_space_may_be_replaced(store: Store) -> None:
+    """Its limits on metrics may change."""
+    sweep, other = new_sweep(store), new_sweep(store, "other")
+    spec = sweep.spec.with_limits([Limit("memory_gb", "<=", 8.0)])
+    store.set_space(sweep.id, spec.space)
+    found = store.find_sweep("s")
+    assert found == dataclasses.replace(sweep, spec=spec) and found.spec.limits == (Limit("memory_gb", "<=", 8.0),)
+    assert store.find_sweep("other") == other
+    assert found.spec.with_limits([]) == sweep.spec, "a space without limits is stored as it always was"
+    with pytest.raises(StoreError):
+        store.set_space(sweep.id, {"a": math.nan})
+
+
 def test_the_budget_may_change(store: Store) -> None:
     sweep = new_sweep(store)
     other = new_sweep(store, "other")
@@ -148,10 +162,11 @@ def test_an_impossible_budget_is_refused(store: Store, budget: float) -> None:
     [
         lambda store: store.set_budget(99, 1.0),
         lambda store: store.set_config(99, {}),
+        lambda store: store.set_space(99, {}),
         lambda store: store.interrupt_orphans(99, ["me"]),
         lambda store: start(store, dataclasses.replace(new_sweep(store), id=99)),
     ],
-    ids=["set_budget", "set_config", "interrupt_orphans", "start_trial"],
+    ids=["set_budget", "set_config", "set_space", "interrupt_orphans", "start_trial"],
 )
 def test_an_unknown_sweep_is_an_error(store: Store, call: Callable[[Store], object]) -> None:
     with pytest.raises(StoreError, match="no sweep has the id 99"):

@@ -195,3 +195,18 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert [type(getattr(parameter, "low", None)) for parameter in space.parameters] == [float, int]
     choices: Any = np.arange(3)
     assert Categorical("c", choices) == Categorical("c", [0, 1, 2])
+
+
+def test_limits_are_searched_with_what_is_told() -> None:
+    space = Space([Float("x", 0.0, 1.0), Float("y", 0.0, 1.0)])
+    engine = Protein(space, seed=2, require=["gb <= 1"], max_trials=16)
+    while (suggestion := engine.suggest()) is not None:
+        x, y = (float(suggestion.params[name]) for name in ("x", "y"))
+        engine.observe(suggestion.params, score=x + y, cost_seconds=1.0, metrics={"gb": 2 * x + y, "bad": math.inf})
+    best = engine.best()
+    assert best is not None and best.keeps is not None and best.keeps >= 0.5
+    assert "bad" not in engine.observations[0].metrics
+    found = max(one.score for one in engine.observations if one.score is not None and one.metrics["gb"] <= 1.0)
+    assert found > 0.9, "y = 1 and x = 0 is the best that keeps it"
+    with pytest.raises(UsageError, match="metrics must map names to numbers"):
+        engine.observe({"x": 0.5, "y": 0.5}, score=1.0, cost_seconds=1.0, metrics=[1.0])  # type: ignore[arg-type]

@@ -512,3 +512,51 @@ def test_a_function_may_go_to_another_folder(tmp_path: Path, monkeypatch: pytest
     assert not list((tmp_path / "sub").iterdir())
     for store in (here / "x.db", result.store):
         assert len(protein.load("s", store=store).trials) == 3
+
+
+def width(params: dict[str, Any], report: Report) -> float:
+    """A wider network scores more and takes more memory: that of its weights."""
+    memory = params["width"] * 4096 * 8 / 1e6
+    score = math.log(params["width"]) - (math.log10(params["lr"]) + 2.0) ** 2
+    report(1, score, cost_seconds=1.0, metrics={"memory_mb": memory})
+    return score
+
+
+WIDTHS = Space([Integer("width", 8, 4096, scale="log"), Float("lr", 1e-4, 1.0, scale="log")])
+
+
+def test_a_limit_is_kept_by_what_is_recommended_and_may_change_when_the_sweep_is_resumed(
+    store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(require: Any, trials: int) -> tuple[SweepResult, str]:
+        result = Sweep(WIDTHS, name="w", store=store, max_trials=trials, require=require).run(width)
+        return result, capsys.readouterr().out
+
+    result, out = run({"memory_mb": "<= 16"}, 14)
+    assert result.best is not None and result.best.metrics["memory_mb"] <= 16.0
+    assert "limits kept with" in result.summary and "breaks memory_mb <= 16" in result.summary
+    assert all(trial.metrics["memory_mb"] <= 16.0 for trial in result.front)
+    assert main(["best", "w", "--store", store, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["limits"] == ["memory_mb <= 16"] and answer["keeps_limits"] >= 0.5
+
+    same, out = run(None, 15)
+    assert "limits kept with" in same.summary and "from now on" not in out, "those that are stored hold"
+    _, out = run("mem_mb <= 8", 15)
+    assert "sweep 'w' requires mem_mb <= 8 from now on, and required memory_mb <= 16 before" in out
+    assert "no trial reported mem_mb, so nothing is known of 'mem_mb <= 8'; did you mean 'memory_mb'?" in out
+    result, out = run("memory_mb <= 0.001", 15)
+    assert "no config is likely to keep memory_mb <= 0.001; trial" in out and "is the nearest" in out
+    result, out = run([], 15)
+    assert "requires nothing from now on" in out and "kept" not in result.summary
+    assert run(None, 15)[0].best == result.best
+
+
+def test_a_limit_on_what_no_trial_reports_is_told_at_once(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    settings: dict[str, Any] = {"store": store, "name": "w", "max_trials": 2, "require": ["memory_gb <= 8"]}
+    Sweep(WIDTHS, method="random", **settings).run(width)
+    lines = capsys.readouterr().out.splitlines()
+    assert any("method 'random' searches without limits; what is recommended keeps them" in line for line in lines)
+    [told, at_the_end] = [place for place, line in enumerate(lines) if "no trial reported memory_gb" in line]
+    assert told < next(place for place, line in enumerate(lines) if "the limit of 2 trials is reached" in line)
+    assert at_the_end > told and "did you mean 'memory_mb'?" in lines[at_the_end]

@@ -215,6 +215,8 @@ def test_a_command_that_cannot_work_is_refused(
         (["--score-regex", "loss"], "--score-regex 'loss' has no group"),
         (["--score-regex", r"\S+"], r"--score-regex '\S+' has no group"),
         (["--score-regex", "(loss"], "--score-regex '(loss' is no regular expression"),
+        (["--require", "gb <= 8 GB"], "--require 'gb <= 8 GB': '8 GB' is no number (without a unit)"),
+        (["--require", "a <= 1", "--require", "a >= 2"], "--require: no value keeps both 'a <= 1' and 'a >= 2'"),
         (["--metric-regex", "gb"], "--metric-regex 'gb' must be NAME=REGEX"),
         (["--metric-regex", "gb=peak"], "--metric-regex gb= 'peak' has no group"),
         (["--metric-regex", r"score=(\S+)"], "score is no metric; --score-regex reads it"),

@@ -81,6 +81,8 @@ MISTAKES = [
     ("[sweep]\ngpus_per_trial = -2", "own.toml: gpus_per_trial = -2 is below the limit of 1; use 1 or more"),
     ("[sweep]\nseed = -1", "own.toml: seed = -1 is below the limit of 0; use 0 or more"),
     ("[sweep]\nconstraints = 'a < b'", "own.toml: sweep.constraints = 'a < b' must be a list of texts"),
+    ("[sweep]\nrequire = 'a < 1'", "own.toml: sweep.require = 'a < 1' must be a list of texts"),
+    ("[sweep]\nrequire = ['score > 1']", "own.toml: sweep.require 'score > 1': score cannot be limited"),
     ("[sweep]\nconstraints = [1]", "own.toml: sweep.constraints = [1] must be a list of texts"),
     (
         "[sweep]\nmax_trial_cost = '3x'",

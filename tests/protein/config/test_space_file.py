@@ -18,6 +18,7 @@ OWN = """
 cost_parameter = "train.steps"
 constraints = ["batch <= train.steps"]
 direction = "minimize"
+require = ["eval/gb <= 8", "1 <= ms"]
 
 [space]
 lr = { value = 1e-3, min = 1e-5, max = 1e-1, scale = "log" }
@@ -61,6 +62,7 @@ def test_our_own_form(tmp_path: Path) -> None:
     }
     assert given.space.fixed == {"batch": 64, "fixed": True, "layers": [32, 32], "clip": None}
     assert (given.space.cost_parameter, given.direction) == ("train.steps", Direction.MINIMIZE)
+    assert given.require is not None and list(map(str, given.require)) == ["eval/gb <= 8", "ms >= 1"]
     assert given.start is not None
     assert (given.start["lr"], given.start["train.steps"], given.start["ratio"]) == (1e-3, 100, 0.75)
     assert given.start["depth"] is None
@@ -139,6 +141,7 @@ def test_a_file_of_ranges_alone_needs_no_table_of_the_space(tmp_path: Path) -> N
         ),
         ("a.toml", "[space]\nlr = { choices = [1, 2], min = 1 }", "lr gives both choices and min"),
         ("a.toml", "[spce.lr]\nmin = 1\nmax = 2", "unknown key 'spce'; did you mean 'space'?"),
+        ("a.toml", "require = ['gb']\n[lr]\nmin = 1\nmax = 2", "a.toml: require 'gb' is no limit; write a metric's"),
         ("a.toml", "batch = 64\n[lr]\nmin = 1\nmax = 2", "unknown key 'batch'; known: constraints, cost_parameter,"),
         ("a.toml", "[space]\nlr = 1\n[batch]\nmin = 1\nmax = 2", "parameters belong in [space]"),
         ("a.toml", "[lr]\nmin = 1\nmaxx = 2", "unknown key 'maxx' in the table of 'lr'; did you mean 'max'?"),

@@ -18,6 +18,7 @@ from protein.space import Categorical, Float, Integer, Space
 from protein.sweep.methods import make_designer
 from protein.types import (
     Budget,
+    Limit,
     Measurement,
     Observation,
     Params,
@@ -25,6 +26,7 @@ from protein.types import (
     SuggestionKind,
     TrialEnd,
     TrialState,
+    broken,
 )
 
 SPACE = Space(
@@ -481,3 +483,58 @@ def test_a_fifth_trial_waits_for_expensive_ones_where_the_caller_can_wait() -> N
     assert designer.suggest(history, large, Budget(remaining_seconds=1000.0, can_wait=True), seed=0) is not None
     eager = make_designer("protein", SPACE, START, settings=EngineSettings(running_share=1.0))
     assert eager.suggest(history, large, waiting, seed=0) is not None
+
+
+BOX = Space([Float(f"x{i}", 0.0, 1.0) for i in range(4)])
+LIMITS = (Limit("gb", "<=", 8.0),)
+
+
+def limited(num_trials: int, limits: tuple[Limit, ...] = LIMITS, factor: float = 2.0) -> list[Observation]:
+    """The score is best at .8 everywhere, where `gb` is 11 times the factor."""
+    designer = make_designer("protein", BOX, None, seed=1, limits=limits)
+    history: list[Observation] = []
+    for number in range(num_trials):
+        suggestion = designer.suggest(history, [], Budget(remaining_trials=num_trials - number), number)
+        assert suggestion is not None
+        x = np.array(list(suggestion.params.values()), dtype=float)
+        measured = {"gb": float(factor * np.exp(2.0 * x[0] + x[1]))}
+        found = observed(suggestion.params, float(1.0 - np.sum((x - 0.8) ** 2)))
+        history.append(dataclasses.replace(found, metrics=measured, number=number, reason=suggestion.origin))
+    return history
+
+
+def test_a_limit_is_searched_along_and_not_beyond() -> None:
+    """The best score that keeps it lies on it, at .794."""
+    history = limited(22)
+    keeping = [one.score for one in history if one.score is not None and not broken(LIMITS, one.metrics)]
+    assert max(keeping) > 0.78
+    beyond = [one for one in history[12:] if one.metrics["gb"] > 8.5]
+    assert len(beyond) <= 2, "the score beyond the limit is much higher, and not what is wanted"
+
+
+def test_where_nothing_keeps_the_limits_they_are_searched_for() -> None:
+    history = limited(16, factor=40.0)  # 8 is a corner: the least is 40
+    origins = [one.reason for one in history if "no trial keeps the limits so far" in one.reason]
+    assert len(origins) >= 5
+    values = [one.metrics["gb"] for one in history]
+    assert min(values[9:]) < min(values[:9]) and min(values) < 45.0, "they come as near as they can"
+
+
+def test_metrics_without_limits_change_nothing_and_limits_without_metrics_neither() -> None:
+    history = limited(14)
+    plain = [dataclasses.replace(one, metrics={}) for one in history]
+    without = make_designer("protein", BOX, None, seed=1)
+    suggested = without.suggest(plain, [], Budget(), 3)
+    assert without.suggest(history, [], Budget(), 3) == suggested
+    assert make_designer("protein", BOX, None, seed=1, limits=LIMITS).suggest(plain, [], Budget(), 3) == suggested
+
+
+@pytest.mark.parametrize("method", ["protein", "random", "optuna:tpe", "optuna:gp", "optuna:nsga2", "optuna:cmaes"])
+def test_every_method_takes_limits_and_stays_a_function_of_the_history(method: str) -> None:
+    history = limited(12)
+    history[3] = dataclasses.replace(history[3], metrics={})  # not every trial has reported it
+    limits = (*LIMITS, Limit("never", ">=", 1.0))
+    first, second = (
+        make_designer(method, BOX, None, seed=1, limits=limits).suggest(history, [], Budget(), 5) for _ in range(2)
+    )
+    assert first == second and first is not None and "failed" not in first.origin

@@ -5,14 +5,25 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from protein.engine import pareto
 from protein.engine.gp import Array
 from protein.engine.recommend import contenders, learn
-from protein.engine.results import MODEL, Contender, best, knee
+from protein.engine.results import (
+    MODEL,
+    SURELY,
+    Contender,
+    best,
+    expected_front,
+    knee,
+    recommendable,
+    within_limits,
+)
 from protein.engine.score_model import ScoreModel
 from protein.space import Float, Integer, Space
-from protein.types import Measurement, Observation, Params, TrialEnd, TrialState
+from protein.types import Limit, Measurement, Observation, Params, TrialEnd, TrialState
 
 SPACE = Space([Float("x", 0.0, 1.0), Integer("steps", 100, 10_000, scale="log")], cost_parameter="steps")
 
@@ -157,3 +168,44 @@ def test_nothing_is_learnt_where_no_trial_has_a_score() -> None:
     failed = Observation(params={"x": 0.5, "steps": 1000}, state=TrialState.FAILED, score=None, cost_seconds=1.0)
     assert learn(SPACE, []) is None
     assert learn(SPACE, [failed]) is None
+
+
+def measured(history: list[Observation], slope: float) -> list[Observation]:
+    """With a metric that rises with x: 8 at x = 0.5."""
+    return [
+        dataclasses.replace(one, metrics={"gb": 8.0 + slope * (float(one.params["x"]) - 0.5)}, number=i)
+        for i, one in enumerate(history)
+    ]
+
+
+def test_the_best_that_keeps_a_limit_is_recommended_with_its_probability() -> None:
+    limit = Limit("gb", ">=", 8.0)  # the top of the parabola, at 0.3, breaks it
+    history = measured(noisy(40, 0.05), 10.0)
+    found = contenders(SPACE, history, limits=[limit])
+    chosen = best(found)
+    assert chosen is not None and chosen.keeps is not None
+    assert 0.5 <= float(chosen.params["x"]) < 0.62 and chosen.keeps >= SURELY
+    beyond = [one for one in found if float(one.params["x"]) < 0.4]
+    assert all(one.keeps is not None and one.keeps < 0.01 for one in beyond)
+    assert all(one in recommendable(found) for one in expected_front(found))
+    without = contenders(SPACE, history)
+    assert [one.keeps for one in without] == [None] * len(without)
+    assert [dataclasses.replace(one, keeps=None) for one in found] == without, "limits change no expected score"
+    unknown = contenders(SPACE, history, limits=[Limit("ms", "<=", 1.0)])
+    assert unknown == without, "of a metric that nobody has reported nothing is known"
+
+
+def test_where_no_config_keeps_a_limit_the_nearest_is_named() -> None:
+    history = measured(noisy(20, 0.05), 1.0)
+    chosen = best(contenders(SPACE, history, limits=[Limit("gb", ">=", 9.0)]))
+    assert chosen is not None and chosen.keeps is not None and chosen.keeps < 0.5
+    assert chosen.params["x"] == 1.0
+
+
+@given(st.lists(st.none() | st.floats(0.0, 1.0), max_size=8))
+def test_some_config_is_always_recommended_and_never_a_less_likely_kind(keeps: list[float | None]) -> None:
+    able = within_limits(keeps)
+    assert bool(able) == bool(keeps) and able == sorted(set(able))
+    known = [1.0 if one is None else one for one in keeps]
+    if able and len(able) < len(keeps):
+        assert min(known[i] for i in able) >= max(known[i] for i in range(len(keeps)) if i not in able)
