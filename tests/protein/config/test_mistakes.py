@@ -82,7 +82,11 @@ MISTAKES = [
     ("[sweep]\nseed = -1", "own.toml: seed = -1 is below the limit of 0; use 0 or more"),
     ("[sweep]\nconstraints = 'a < b'", "own.toml: sweep.constraints = 'a < b' must be a list of texts"),
     ("[sweep]\nrequire = 'a < 1'", "own.toml: sweep.require = 'a < 1' must be a list of texts"),
-    ("[sweep]\nrequire = ['score > 1']", "own.toml: sweep.require 'score > 1': score cannot be limited"),
+    (
+        "[sweep]\nrequire = ['gb 1']",
+        "own.toml: sweep.require 'gb 1' is no limit; write a metric's name, one of <=, >=, < and >, and a number,"
+        " as in 'memory_gb <= 8'",
+    ),
     ("[sweep]\nconstraints = [1]", "own.toml: sweep.constraints = [1] must be a list of texts"),
     (
         "[sweep]\nmax_trial_cost = '3x'",
