@@ -21,7 +21,7 @@ import dataclasses
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from protein.engine import results
 from protein.engine.recommend import contenders
+from protein.engine.results import Contender
 from protein.space import Float, Space
 from protein.sweep.methods import make_designer
 from protein.types import Budget, Limit, Observation, TrialState, broken
@@ -48,7 +49,7 @@ class Problem:
     space: Space
     limits: tuple[Limit, ...]
     score: Callable[[Array], Array]
-    metrics: dict[str, Callable[[Array], Array]]
+    metrics: Mapping[str, Callable[[Array], Array]]
     noise: float  # of the score
     metric_noise: float  # of the logarithm of a metric
 
@@ -127,12 +128,13 @@ def run(family: str, seed: int, method: str) -> tuple[list[Observation], float]:
     return history, time.process_time() - began
 
 
-def handed_over(problem: Problem, history: Sequence[Observation], least: float | None) -> Observation | None:
+def handed_over(
+    problem: Problem, history: Sequence[Observation], found: Sequence[Contender], least: float | None
+) -> Observation | None:
     """Returns the trial that is handed over: recommended from `least` on, or best measured within the limits."""
     if least is None:
         kept = [one for one in history if not broken(problem.limits, one.metrics)]
         return max(kept, key=lambda one: one.score or 0.0, default=None)
-    found = contenders(problem.space, history, limits=problem.limits)
     able = [one for one in found if (one.keeps or 0.0) >= least]
     able = able or [one for one in found if (one.keeps or 0.0) >= results.LIKELY]
     able = able or [max(found, key=lambda one: one.keeps or 0.0)]
@@ -145,11 +147,13 @@ def measure(family: str, seed: int, method: str) -> list[dict[str, object]]:
     history, seconds = run(family, seed, method)
     low, high = problem.scale(np.random.default_rng(1))
     ways: dict[str, float | None] = {method: None}
+    found: Sequence[Contender] = ()
     if method == "protein":
+        found = contenders(problem.space, history, limits=problem.limits)
         ways = {"protein": results.SURELY, "protein/0.5": 0.5, "protein/0.7": 0.7, "protein/best-measured": None}
     rows: list[dict[str, object]] = []
     for name, least in ways.items():
-        chosen = handed_over(problem, history, least)
+        chosen = handed_over(problem, history, found, least)
         worth, keeps = 0.0, False
         if chosen is not None:
             u = problem.space.to_unit(chosen.params)[None, :]

@@ -32,6 +32,7 @@ from protein.types import Limit
 LEAST = 0.5  # probability from which on a trial counts as one that keeps the limits, in the search
 _DECADE = 10.0
 _LINEAR_UNTIL = 2.0  # of t
+_LARGEST = 1e150  # size of a value, beyond which differences could overflow
 _LEAST_LOG = -650.0  # ln of about the least probability that float64 holds
 _MAX_POINTS = 300  # such values are smoother than scores: more points make the model slower, not better
 
@@ -113,8 +114,7 @@ class LimitModel:
 
 def within(limit: Limit, values: Array) -> Array:
     """Returns t of values, `n >= 1`: how far each is within the limit; above 0 where it holds."""
-    values = np.clip(values, -1e300, 1e300)
-    bound = limit.bound
+    values, bound = np.clip(values, -_LARGEST, _LARGEST), min(max(limit.bound, -_LARGEST), _LARGEST)
     if bound > 0 and np.all(values > 0) and np.max(values) > _DECADE * np.min(values):
         values, bound = np.log(values), math.log(bound)
     margin = (bound - values) if limit.is_upper else (values - bound)
