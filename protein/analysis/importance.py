@@ -12,7 +12,8 @@ Results are scores or the logarithm of costs. All methods see unit coordinates (
 log scale counts by its logarithm. Trials that were stopped before their end count with what they reached.
 
 A parameter that not all configs have is judged by the trials that have it. PED-ANOVA compares the best tenth of these
-with all of these. The forest is asked to do without its values there, and its loss is that over all trials.
+with all of these, and counts by their share of all trials. The forest is asked to do without its values there, and its
+loss is that over all trials.
 
 Sources: Watanabe, Bansal and Hutter, PED-ANOVA: Efficiently Quantifying Hyperparameter Importance in Arbitrary
 Subspaces (2023); Breiman, Random Forests (2001), section 10.
@@ -215,7 +216,8 @@ def _ped_anova(about: Importance, space: Space, x_unit: Array, result: Array) ->
             continue
         # The best tenth, but at least five, and at most half: below that its estimate is noise.
         share = min(max(_TOP_SHARE, _MIN_TOP / count), 0.5)
-        values |= _divergences([space.parameters[i] for i in own], x_unit[rows][:, own], result[rows], share)
+        found = _divergences([space.parameters[i] for i in own], x_unit[rows][:, own], result[rows], share)
+        values |= {name: value * float(rows.mean()) for name, value in found.items()}
         num_top = min(num_top, math.ceil(share * count))
     few = counted(num_top, "trial counts as the best one", "trials count as the best ones")
     warning = "" if num_top > _MIN_TOP else f"only {few}; more will change this"

@@ -106,7 +106,7 @@ def define(
         fixed=given.space.fixed,
         called=given.called,
     )
-    command.check(names)
+    command.check(names, [one.name for one in given.space.parameters if one.when is not None])
     program = short_name(text)
     _require_program(command)
     if name is None:

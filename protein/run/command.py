@@ -27,7 +27,7 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -52,6 +52,7 @@ from protein.run.template import (
     parse,
     refuse_shell,
     text_of,
+    unflagged,
 )
 from protein.spelling import nearest
 from protein.trainer.events import killed_by
@@ -158,16 +159,22 @@ class CommandSettings:
         except (KeyError, TypeError, AttributeError) as error:
             raise UsageError(f"the stored command cannot be read ({error!r})") from error
 
-    def check(self, names: tuple[str, ...]) -> None:
+    def check(self, names: tuple[str, ...], conditional: Collection[str] = ()) -> None:
         """Raises `UsageError` where the command, its placeholders or its reading cannot work.
 
         Args:
             names: those of all parameters, the fixed ones included.
+            conditional: of them, those that not all trials have.
         """
         for text, what in ((self.text, "--command"), (self.resume, "--resume-flag"), (self.chdir, "--chdir")):
             refuse_shell(text, what)
         parsed = parse(self.text, "--command")
         check_names(parsed, names, "--command", also=OF_TRIAL)
+        for name in unflagged(parsed, conditional):
+            raise UsageError(
+                f"--command passes '{name}' by its place alone, and in trials without it the next words would move up;"
+                f" write --{name} {{{name}}} or {name}={{{name}}}; or, if the program can tell, {{{name}?{{{name}}}}}"
+            )
         unnamed = missing(parsed, names)
         if self.params == "placeholders" and unnamed:
             near = nearest(unnamed[0], [name for name in parsed.names if name not in names] or parsed.names)

@@ -18,6 +18,7 @@ import tracker_process
 import tracker_records
 from patience import PATIENCE_SECONDS
 
+from protein.columns import cells
 from protein.trackers import tracker
 
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -116,12 +117,12 @@ def check_imported(found: dict[str, Any]) -> None:
     assert runs[2]["steps"] == 3  # it has no curve
     points = [[point["steps"], point["elapsed_seconds"]] for point in runs[0]["curve"]]
     assert points == [[100, 1.5], [200, 2.5], [300, 3.5], [400, 4.5]]
-    assert runs[0]["params"] == tracker_records.PARAMS
+    assert runs[0]["params"] == {**cells(tracker_records.PARAMS), "none": "None"}
 
 
 def check_trial(number: str, trial: dict[str, Any]) -> None:
     assert set(trial["params"]) == set(tracker_records.PARAMS)
-    for key, value in tracker_records.PARAMS.items():
+    for key, value in cells(tracker_records.PARAMS).items():
         held = trial["params"][key]
         assert held == (str(value) if isinstance(held, str) else value), key
 

@@ -16,6 +16,8 @@ PARAMS: Params = {
     "train.steps": 5000,
     "train.schedule": 'a "b" ü/%',
     "flag": True,
+    "none": None,
+    "sizes": [64, {"a": None}],
 }  # of every trial
 
 

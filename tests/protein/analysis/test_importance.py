@@ -4,6 +4,8 @@ import dataclasses
 import sys
 
 import pytest
+from conditional_sweeps import CONDITIONAL
+from conditional_sweeps import TRIALS as CONDITIONAL_TRIALS
 from planted_sweeps import searched
 
 from protein.analysis import importance
@@ -100,3 +102,27 @@ def test_unknown_names() -> None:
         importances(SPACE, TRIALS, methods=["fanova"])
     with pytest.raises(UsageError, match="score or cost, got 'time'"):
         importances(SPACE, TRIALS, target="time")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("method", [PED_ANOVA, PERMUTATION])
+def test_a_conditional_parameter_is_judged_by_the_trials_that_have_it(method: str) -> None:
+    [found] = importances(CONDITIONAL, CONDITIONAL_TRIALS, methods=[method])
+    assert found.shares["depth"] > 2 * max(found.shares["kernel"], found.shares["C"]) and not found.problem
+
+    # That an SVC is better says nothing of what only a tree has.
+    flat = [
+        dataclasses.replace(one, score=float(one.params["model"] == "svc") + 0.01 * (number % 7))
+        for number, one in enumerate(CONDITIONAL_TRIALS)
+    ]
+    [by_model] = importances(CONDITIONAL, flat, methods=[method])
+    assert by_model.ranking()[0] == "model" and by_model.shares["depth"] < 0.3
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_nothing_is_said_of_a_parameter_that_few_trials_have(method: str) -> None:
+    trees = [one for one in CONDITIONAL_TRIALS if one.params["model"] == "tree"][:9]
+    others = [one for one in CONDITIONAL_TRIALS if one.params["model"] == "svc"]
+    [found] = importances(CONDITIONAL, [*trees, *others], methods=[method])
+    assert found.shares["depth"] == 0.0 and found.ranking()[0] != "depth"
+    assert "fewer than 10 trials have depth, so nothing is known of it" in found.warning
+    assert sum(found.shares.values()) == pytest.approx(1.0)

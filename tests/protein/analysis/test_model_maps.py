@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 import pytest
+from conditional_sweeps import CONDITIONAL
+from conditional_sweeps import TRIALS as CONDITIONAL_TRIALS
 from planted_sweeps import searched
 
 from protein.analysis.model_maps import SweepModel
@@ -141,3 +143,17 @@ def test_scores_of_any_size_give_finite_maps() -> None:
         ]
         model = SweepModel.fit(SPACE, trials)
         assert all(math.isfinite(one.value) for one in model.slice("lr", model.anchor()).scores)
+
+
+def test_a_conditional_parameter_has_slices_through_configs_that_have_it_alone() -> None:
+    found = SweepModel.fit(CONDITIONAL, CONDITIONAL_TRIALS)
+    best = found.anchor()
+    assert CONDITIONAL.from_unit(best)["model"] == "svc"
+    with pytest.raises(UsageError, match="depth is not active in this config"):
+        found.slice("depth", best)
+    tree = found.at({"model": "tree", "depth": 10, "steps": 500})
+    assert found.slice("depth", tree).valid.all()
+    models = found.slice("model", best)
+    assert models.valid.all() and models.scores[0].value > models.scores[1].value + 0.5
+    # There is no C where the model is a tree.
+    assert found.map("model", "C", best, num_points=5).valid.tolist() == [[True, False]] * 5

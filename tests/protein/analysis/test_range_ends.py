@@ -93,3 +93,19 @@ def test_a_log_scale_names_its_bound(end: str) -> None:
     )
     assert ("(1e-05)" if end == "low" else "(0.1)") in one.text()
     assert ("below" if end == "low" else "above") in one.text()
+
+
+def test_a_parameter_that_the_best_configs_have_not_has_no_end() -> None:
+    """Trees and SVCs have a parameter each whose best values lie on the high end; the best configs are SVCs."""
+    kinds = [
+        Categorical("model", ("svc", "tree")),
+        Float("C", 1e-3, 1e3, scale="log", when="model == 'svc'"),
+        Float("depth", 1.0, 32.0, when="model == 'tree'"),
+    ]
+    space = Space([*kinds, Float("other", 0.0, 1.0)])
+
+    def score(x: Array) -> float:
+        return float(2.0 * x[2] if x[0] > 0.5 else 4.0 + 2.0 * x[1])
+
+    trials = searched(space, score, num_trials=60, seed=0, num_random=20, noise=0.1)
+    assert [(one.name, one.end) for one in found_in(space, trials)] == [("C", "high")]

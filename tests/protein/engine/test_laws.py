@@ -5,6 +5,8 @@ import math
 
 import numpy as np
 import pytest
+from conditional_sweeps import CONDITIONAL
+from conditional_sweeps import TRIALS as CONDITIONAL_TRIALS
 
 from protein import Protein
 from protein.engine import front_model
@@ -358,3 +360,14 @@ def test_legs_count_with_the_cost_of_their_whole_runs(laws: Laws) -> None:
     assert found.largest_seconds == pytest.approx(laws.largest_seconds)
     exponents = [law.exponent.value for law in found.laws if law.exponent is not None]
     assert exponents == pytest.approx([law.exponent.value for law in laws.laws if law.exponent is not None], abs=1e-3)
+
+
+def test_a_parameter_that_the_best_config_has_not_has_no_best_value_and_no_place_in_a_plan() -> None:
+    found = fit_laws(CONDITIONAL, CONDITIONAL_TRIALS)
+    for seconds in (found.largest_seconds, 10.0 * found.largest_seconds):
+        values = found.values(seconds)
+        assert values["depth"].is_absent and not values["depth"].known and values["model"].shares["svc"] > 0.9
+        assert not values["C"].is_absent and values["C"].known
+        plan = found.plan(seconds)
+        assert "depth" not in plan.params and "C" in plan.params
+        assert "depth" not in (*plan.held, *plan.constrained)

@@ -199,3 +199,16 @@ def test_the_disk_of_a_folder_that_does_not_exist_yet_is_that_of_its_parent(tmp_
     watch = trouble.Watch([tmp_path / "a" / "b"], 1)
     assert watch.look() and not watch.look()
     assert watch.disk == ""
+
+
+def test_only_what_all_failed_trials_and_some_successes_have_is_compared() -> None:
+    good = [record(0, TrialEnd.COMPLETE, model="svc", C=1.0, sizes=[64]), record(1, TrialEnd.COMPLETE, model="tree")]
+    bad = [record(i, TrialEnd.DIVERGED, model="mlp", lr=0.1, sizes=None, C=9.0) for i in range(2, 4)]
+    assert shared_params(bad, good) == [
+        "all have model = mlp, no success has",
+        "all have sizes = null, no success has",
+        "all have C >= 9, successes at most 1",
+    ]
+    assert shared_params([*bad, record(4, TrialEnd.DIVERGED, model="mlp")], good) == [
+        "all have model = mlp, no success has"
+    ]

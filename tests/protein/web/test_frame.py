@@ -272,3 +272,44 @@ def test_a_store_that_was_replaced_is_said(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(StoreUnavailable, match="was removed or replaced; end protein view"):
         viewer.sweeps()
     store.close()
+
+
+def test_none_lists_and_what_a_trial_has_not_are_three_things(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:///{tmp_path}/p.db")
+    sweep = new_sweep(store)
+    given: list[dict[str, Any]] = [
+        {"size": None, "lr": 0.5},
+        {"size": [64, 64], "lr": 2.0},
+        {"size": "null"},
+        {"lr": 1.0},
+        {"size": {"b": 1, "a": [None, True]}, "lr": 8.0},
+        {"size": 8},
+    ]
+    for params in given:
+        start(store, sweep, params=params)
+    frame = read(store)
+    table = together([frame])
+    size, lr = table.columns["params.size"], table.columns["params.lr"]
+    shown = ["null", "[64, 64]", "null", None, '{"a": [null, true], "b": 1}', 8]
+    assert size.kind is Kind.MIXED and size.listed() == shown
+    assert lr.listed() == [0.5, 2.0, None, 1.0, 8.0, None]
+
+    def rows(text: str) -> list[int]:
+        return sorted(ordered(table, text, "number").tolist())
+
+    assert rows("size == null") == [0, 2] and rows("size != none") == [0, 1, 2, 4, 5]
+    assert rows("size == '[64, 64]'") == [1] and rows("size == 8") == [5] and rows("size contains '64'") == [1]
+    assert rows("size == none") == [3] and rows("lr == none") == [2, 5] and rows("lr < 1.5") == [0, 3]
+    assert rows("not lr < 1.5") == [1, 2, 4, 5] and rows("lr == 0") == []
+    lines = list(csv.reader(io.StringIO("".join(csv_lines(table, np.arange(6), ["params.size", "params.lr"])))))
+    assert lines[1:] == [
+        ["null", "0.5"],
+        ["[64, 64]", "2.0"],
+        ["null", ""],
+        ["", "1.0"],
+        ['{"a": [null, true], "b": 1}', "8.0"],
+        ["8", ""],
+    ]
+    start(store, sweep, params={"lr": 3.0, "late": None})
+    grown = read(store, frame)
+    assert values(grown) == values(read(store)) and grown.columns["params.late"].listed() == [None] * 6 + ["null"]
