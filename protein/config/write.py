@@ -33,6 +33,7 @@ def to_toml(values: Mapping[str, Any], space: Space, below: Layers, head: Sequen
         found: how the searched values were found, in a word or two, as in "searched".
     """
     searched = {parameter.name: parameter for parameter in space.parameters}
+    active = space.only_active(values) if space.is_conditional else searched
     nothing = Setting(value=None, source="no file below")
     arguments = {name: nothing for name in values if is_argument(name) and name not in below.settings}
     ranges = {parameter.name: parameter for parameter in below.parameters()}
@@ -48,6 +49,7 @@ def to_toml(values: Mapping[str, Any], space: Space, below: Layers, head: Sequen
             text = _setting(values[name], setting, searched.get(name), ranges.get(name), is_subject=is_subject)
             if text is not None:
                 how = found if name in searched else "the trial's own" if name == SEED else "fixed by the sweep"
+                how = "not active with these values" if name in searched and name not in active else how
                 lines.append(f"{key} = {text}  # {_comment(values[name], setting, how, section)}")
         if lines:
             blocks.append("\n".join([f"[{section}]", *lines]) + "\n")

@@ -296,10 +296,10 @@ def coordinates(sweeps: Sequence[Subject], name: str) -> Scale:
     values = [trial.params[name] for _, trials in sweeps for trial in trials if name in trial.params]
     declared = [_declared(sweep, name) for sweep in sweeps]
     first = declared[0]
-    if first is not None and not isinstance(first, Categorical) and all(one == first for one in declared):
-        return _of_range(first)
     numbers = [float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
     if len(numbers) == len(values) and not isinstance(first, Categorical):
+        if first is not None and all(one == first for one in declared):
+            return _of_range(first)
         return _of_numbers(name, numbers, whole=all(isinstance(v, int) for v in values))
     known = [*(first.choices if isinstance(first, Categorical) else ()), *values]
     return _of_choices(name, list(dict.fromkeys(text.param(value) for value in known)))

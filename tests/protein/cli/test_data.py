@@ -14,7 +14,7 @@ import damage
 import pytest
 import rich_store
 from commands import Run
-from store_samples import LEASE_SECONDS, complete, points, start
+from store_samples import LEASE_SECONDS, complete, new_sweep, points, start
 
 import protein
 from protein import storage
@@ -483,3 +483,16 @@ def test_a_project_that_was_moved_or_copied_finds_its_own_files(
     assert how == "moved" or {path for path in listed(with_files) if "checkpoint" in path} == set(kept)
     run("rename s t")
     assert str(other / "runs" / "t") in run("show t --trial 1")
+
+
+def test_load_tells_none_from_what_a_trial_has_not(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/x.db"
+    store = storage.open_store(url)
+    engine = new_sweep(store)
+    for params in ({"size": None, "depth": 3}, {"size": [8, 8]}, {"model": "svc"}):
+        store.finish_trial(start(store, engine, params=params), complete())
+    store.close()
+    frame = protein.load(store=url).trials
+    assert frame["size"].tolist()[:2] == ["null", "[8, 8]"] and frame["size"].isna().tolist() == [False, False, True]
+    assert frame["depth"].dtype == float and frame["depth"].isna().tolist() == [False, True, True]
+    assert frame["model"].isna().tolist() == [True, True, False]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conditional_sweeps import CONDITIONAL
 from sample_trials import trial
 
 from protein import Categorical, Float, Integer, Observation, Protein, Space
@@ -64,6 +65,20 @@ def test_what_is_carried_over() -> None:
     assert carry(lr=30.0) == carry(opt="sgd") == carry(steps="many") == carry(lr=-1.0) == []
     cut = Observation(params=base, state=TrialState.FAILED, score=None, cost_seconds=1.0, end=TrialEnd.INTERRUPTED)
     assert carried_over(SPACE, START, [cut]) == []
+
+
+def test_what_is_carried_over_to_conditions() -> None:
+    start: Params = {"model": "svc", "C": 1.0, "kernel": "linear", "steps": 50}
+
+    def carry(**params: Any) -> list[Any]:
+        trial = Observation(params=params, state=TrialState.COMPLETE, score=1.0, cost_seconds=1.0)
+        return [o.params for o in carried_over(CONDITIONAL, start, [trial])]
+
+    tree: Params = {"model": "tree", "depth": 3, "steps": 20}
+    assert carry(**tree) == carry(**tree, C=2.0, gamma=1e9) == [tree]  # a flat source has them in every trial
+    assert carry(C=2.0, steps=20) == [{**start, "C": 2.0, "steps": 20}]
+    assert carry(model="tree", steps=20) == []  # neither the trial nor the initial config has a depth
+    assert carry(kernel="rbf", gamma=0.1) == [{**start, "kernel": "rbf", "gamma": 0.1}]
 
 
 def test_the_first_trials_come_from_the_source_sweeps_front_and_say_so() -> None:

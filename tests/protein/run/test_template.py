@@ -189,3 +189,19 @@ def test_what_a_program_is_to_get_is_not_taken_for_a_shells(text: str) -> None:
 @given(st.lists(st.text(st.sampled_from("ab $&|;<>`'\"\\{}()=*?#~"), max_size=8), min_size=1, max_size=5))
 def test_words_that_are_quoted_for_a_shell_are_never_refused(words: list[str]) -> None:
     refuse_shell(shlex.join(["python", *words]).replace("{", "{{").replace("}", "}}"), "--command")
+
+
+def test_a_command_gets_what_is_active_in_a_trial() -> None:
+    names = ("model", "depth", "lr")
+    for params, more in (("placeholders", " --depth {depth} --lr {lr}"), ("flags", ""), ("dashes", " {depth?--deep}")):
+        settings = CommandSettings(text=f"p --model {{model}}{more}", params=params)
+        settings.check(names, ("depth",))
+        words = command_line(settings, {"model": "svc", "lr": 0.5}, seed=0, directory="d")
+        assert words == ["p", "--model", "svc", "--lr", "0.5"]
+    settings = CommandSettings(text="p {model} {depth} {lr}", params="placeholders")
+    settings.check(names)
+    with pytest.raises(
+        UsageError, match=r"passes 'depth' by its place alone, .*; write --depth {depth} or depth={depth}"
+    ):
+        settings.check(names, ("depth",))
+    assert filled("p {none} {sizes}", none=None, sizes=[1, {"a": None}]) == ["p", "None", '[1, {"a": null}]']

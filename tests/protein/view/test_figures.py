@@ -277,6 +277,15 @@ def test_parallel_coordinates_put_each_value_on_its_own_scale() -> None:
     assert {"lr", "layers", "cost", "score", "failed", "0.01", "18.00", "10.0s"} <= set(words)
 
 
+def test_a_parameter_that_is_not_active_has_a_place_below_its_axis() -> None:
+    params: list[Params] = [{"act": "tanh", "lr": 0.01}, {"act": "relu", "layers": None}, {"act": "relu"}]
+    records = [trial(i, 10.0, 5.0 + i, params=one) for i, one in enumerate(params)]
+    axes = the_axes(parallel([(sweep(space=SPACE), records)]))
+    words = [text.get_text() for text in axes.texts]
+    assert words.count("no value") == 2 and "null" in words and "failed" not in words  # below lr, and below layers
+    curves([(sweep(space=SPACE), [dataclasses.replace(one, curve=curve(10.0, 5.0)) for one in records])], by="lr")
+
+
 def test_parallel_coordinates_leave_out_what_never_changes_and_what_tells_least() -> None:
     names = [f"p{i:02d}" for i in range(15)]
     rng = np.random.default_rng(0)

@@ -4,12 +4,14 @@ import contextlib
 import math
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from browser import ODD_NAME, Served
+from browser import ODD_NAME, Served, fill_sweep
+from conditional_sweeps import CONDITIONAL, TRIALS
 from planted_store import NEW_IS_BETTER, PLANTED, asked
 from sample_trials import add_run
 from store_samples import complete, new_sweep, start
@@ -405,3 +407,42 @@ def test_what_interruptions_undid_is_in_every_sum_of_what_was_spent(own_store: s
     server.stop()
     assert found["spending"]["lost"] == 20.0
     assert found["spent_seconds"] == found["spending"]["total"] == found["progress"]["spent"][-1] == spent
+
+
+@pytest.fixture(scope="module")
+def conditional(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server of the sweep of `conditional_sweeps`, which tests only read."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('conditional')}/protein.db"
+    trials = [(one.params, one.score, one.cost_seconds, "") for one in TRIALS]
+    fill_sweep(url, "conditional", trials, space=CONDITIONAL)
+    server = Served(url)
+    yield server
+    server.stop()
+
+
+def test_what_is_not_active_is_nowhere(conditional: Served) -> None:
+    name = "conditional"
+    tree = next(i for i, one in enumerate(TRIALS) if one.params["model"] == "tree")
+    svc = next(i for i, one in enumerate(TRIALS) if "gamma" in one.params)
+    parallel = asked(conditional, "parallel", sweep=name)
+    for axis in parallel["axes"]:
+        parameter = axis["key"].removeprefix("params.")
+        if parameter in CONDITIONAL.names:
+            given = [TRIALS[number].params.get(parameter) for number in parallel["trials"]["number"]]
+            assert [value is None for value in axis["values"]] == [value is None for value in given]
+            assert axis["absent"] == (None in given)
+    found = asked(conditional, "slices", sweep=name)
+    assert "depth" in found["inactive"] and set(found["anchor"]["params"]) == {one["name"] for one in found["slices"]}
+    found = asked(conditional, "slices", sweep=name, at=tree)
+    assert (
+        set(found["inactive"]) == {"C", "kernel", "gamma"} == set(CONDITIONAL.names) - found["anchor"]["params"].keys()
+    )
+    assert found["trials"]["params"]["C"][found["trials"]["number"].index(tree)] is None
+    assert "depth is not active" in asked(conditional, "map", 400, sweep=name, x="depth", y="steps")["error"]
+    shown = asked(conditional, "trial", sweep=name, number=tree)
+    assert [one["name"] for one in shown["params"]] == ["model", "depth", "steps"]
+    rows = {row["key"]: row["values"] for row in asked(conditional, "compare", sel=f"{name}:{tree}.{svc}")["rows"]}
+    assert rows["params.gamma"][0] is None and rows["params.depth"][1] is None and rows["params.gamma"][1] is not None
+    only = asked(conditional, "table", sweep=name, filter="depth > 0", column=["params.C", "params.depth"], limit=100)
+    assert only["matching"] == sum("depth" in one.params for one in TRIALS)
+    assert all(c is None and isinstance(depth, int) for c, depth in only["rows"])
