@@ -9,9 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from protein.types import Params
-
-PARAMS: Params = {
+PARAMS: dict[str, Any] = {
     "train.learning_rate": 0.003,
     "train.steps": 5000,
     "train.schedule": 'a "b" ü/%',

@@ -8,7 +8,7 @@ from planted_sweeps import Array, searched
 from protein.analysis.range_ends import MIN_TRIALS, range_ends
 from protein.engine import recommend
 from protein.engine.results import RangeEnd
-from protein.space import Categorical, Float, Integer, Space
+from protein.space import Categorical, Float, Integer, Parameter, Space
 from protein.types import Observation
 
 SPACE = Space(
@@ -97,7 +97,7 @@ def test_a_log_scale_names_its_bound(end: str) -> None:
 
 def test_a_parameter_that_the_best_configs_have_not_has_no_end() -> None:
     """Trees and SVCs have a parameter each whose best values lie on the high end; the best configs are SVCs."""
-    kinds = [
+    kinds: list[Parameter] = [
         Categorical("model", ("svc", "tree")),
         Float("C", 1e-3, 1e3, scale="log", when="model == 'svc'"),
         Float("depth", 1.0, 32.0, when="model == 'tree'"),

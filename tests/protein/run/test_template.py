@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protein.errors import UsageError
-from protein.run.command import CommandSettings, command_line, working_directory
+from protein.run.command import CommandSettings, Style, command_line, working_directory
 from protein.run.template import check_names, is_off, missing, parse, refuse_shell, unflagged
 from protein.types import ParamValue
 
@@ -193,7 +193,12 @@ def test_words_that_are_quoted_for_a_shell_are_never_refused(words: list[str]) -
 
 def test_a_command_gets_what_is_active_in_a_trial() -> None:
     names = ("model", "depth", "lr")
-    for params, more in (("placeholders", " --depth {depth} --lr {lr}"), ("flags", ""), ("dashes", " {depth?--deep}")):
+    ways: list[tuple[Style, str]] = [
+        ("placeholders", " --depth {depth} --lr {lr}"),
+        ("flags", ""),
+        ("dashes", " {depth?--deep}"),
+    ]
+    for params, more in ways:
         settings = CommandSettings(text=f"p --model {{model}}{more}", params=params)
         settings.check(names, ("depth",))
         words = command_line(settings, {"model": "svc", "lr": 0.5}, seed=0, directory="d")
