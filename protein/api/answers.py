@@ -60,7 +60,6 @@ if TYPE_CHECKING:
 # The modules of the models are loaded late: answers that are kept need none of them.
 
 MAX_FILES = 100  # of the folder; the oldest are deleted
-_FIELDS = (*DOT_FIELDS, "kind")
 _CODE = ("analysis", "api", "engine", "space")  # packages that the answers depend on, beside numpy and scipy
 
 
@@ -70,7 +69,7 @@ class Readable:
 
     Attributes:
         trials: by number; of each curve, one point at most.
-        columns: of all trials, those of `_FIELDS`.
+        columns: of all trials, those of `_fields`.
         sample: None where `trials` are all of the sweep.
     """
 
@@ -113,10 +112,13 @@ class Answers:
 
     @functools.cached_property
     def columns(self) -> TrialColumns:
-        """All trials of the sweep, in those columns that `protein.columns.DOT_FIELDS` names, at least."""
+        """All trials of the sweep, in those columns that `protein.columns.DOT_FIELDS` names, at least.
+
+        Where the sweep has limits, the metrics are among them.
+        """
         if self._kept is None:
             return self._known.columns
-        return self._store.columns(self._sweep.id, fields=DOT_FIELDS)
+        return self._store.columns(self._sweep.id, fields=_fields(self._sweep))
 
     @property
     def is_large(self) -> bool:
@@ -225,7 +227,7 @@ def at_the_end(sweep: SweepRecord, trials: Sequence[TrialRecord], store: str | N
 
 def readable(store: Store, sweep: SweepRecord, *, most: int = MAX_WHOLE) -> Readable:
     """Reads a sweep: all of its trials, or, if it has more than `most`, a sample (`protein.engine.sample`)."""
-    columns = store.columns(sweep.id, fields=_FIELDS)
+    columns = store.columns(sweep.id, fields=_fields(sweep))
     if len(columns) <= most:
         trials = store.trials(sweep.id, curves=False, last_points=True)
         return Readable(trials=trials, columns=columns, sample=None)
@@ -236,6 +238,10 @@ def readable(store: Store, sweep: SweepRecord, *, most: int = MAX_WHOLE) -> Read
         needed = store.same_params(sweep.id, needed)
     trials = store.trials(sweep.id, curves=False, last_points=True, numbers={*needed, *noted})
     return Readable(trials=trials, columns=columns, sample=sample)
+
+
+def _fields(sweep: SweepRecord) -> tuple[str, ...]:
+    return (*DOT_FIELDS, "kind", *(["metrics"] if sweep.spec.limits else []))
 
 
 def sweep_outlook(sweep: SweepRecord, trials: Sequence[TrialRecord], sample: Sample | None = None) -> Outlook | None:

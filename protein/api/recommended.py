@@ -18,7 +18,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from protein import envs_c
+from protein.columns import TrialColumns
 from protein.config.layers import Layers, flatten, unflatten
 from protein.config.resolve import find_env, load
 from protein.config.write import to_toml
@@ -228,6 +231,18 @@ def best_cut_short(trials: Sequence[TrialRecord]) -> TrialRecord | None:
     cut = [trial for trial in trials if trial.end in (TrialEnd.CAPPED, TrialEnd.OUT_OF_BUDGET) and not trial.excluded]
     scored = [trial for trial in cut if trial.score is not None]
     return max(scored, key=lambda trial: trial.score or 0.0, default=None)
+
+
+def measured_front(trials: TrialColumns, limits: Sequence[Limit]) -> list[int]:
+    """Returns the numbers of the measured front's trials, cheapest first. Those that break a limit are not on it."""
+    complete = np.array(trials.state, dtype=object) == TrialState.COMPLETE
+    breaks = np.zeros(len(trials), dtype=bool)
+    for limit in limits:
+        for row, value in enumerate(trials.metrics.get(limit.name, ())):
+            breaks[row] |= value is not None and not math.isnan(value) and not limit.holds(float(value))
+    able = np.flatnonzero(complete & ~trials.excluded & ~breaks)
+    front = pareto.front_indices(trials.score[able], trials.run_seconds[able])
+    return [int(number) for number in trials.number[able[front]]]
 
 
 def beaten_measured_note(sweep: SweepRecord, trials: Sequence[TrialRecord]) -> str | None:

@@ -28,6 +28,7 @@ from protein.api.recommended import (
     beaten_measured_note,
     duration_above,
     found_config,
+    measured_front,
     rung_path,
     too_expensive,
 )
@@ -36,7 +37,6 @@ from protein.cli.output import print_json, working, writing
 from protein.cli.parse import Command
 from protein.columns import TrialColumns
 from protein.direction import shown_trial
-from protein.engine import pareto
 from protein.engine.results import RangeEnd
 from protein.errors import UsageError
 from protein.types import Limit, SweepRecord, TrialEnd, TrialRecord, TrialState
@@ -228,7 +228,7 @@ def run_pareto(command: Command) -> int:
         sweep = stores.find(store, arguments.sweep)
         answers = Answers(store, sweep)
         trials = answers.columns  # no object for each: of a large sweep, that took half as long as all the rest
-        numbers = _front(trials, sweep.spec.limits)
+        numbers = measured_front(trials, sweep.spec.limits)
         named = {*numbers, *_highest_cut_short(trials)}
         records = {record.number: record for record in store.trials(sweep.id, curves=False, numbers=named)}
         drawn = [] if arguments.png is None else store.trials(sweep.id, curves=False)
@@ -294,18 +294,6 @@ def run_pareto(command: Command) -> int:
     if arguments.png is not None:
         console.print(f"\nplot: {arguments.png}", soft_wrap=True)
     return 0
-
-
-def _front(trials: TrialColumns, limits: Sequence[Limit]) -> list[int]:
-    """Returns the numbers of the measured front's trials, cheapest first. Those that break a limit are not on it."""
-    complete = np.array(trials.state, dtype=object) == TrialState.COMPLETE
-    breaks = np.zeros(len(trials), dtype=bool)
-    for limit in limits:
-        for row, value in enumerate(trials.metrics.get(limit.name, ())):
-            breaks[row] |= value is not None and not math.isnan(value) and not limit.holds(float(value))
-    able = np.flatnonzero(complete & ~trials.excluded & ~breaks)
-    front = pareto.front_indices(trials.score[able], trials.run_seconds[able])
-    return [int(number) for number in trials.number[able[front]]]
 
 
 def _progress(trials: TrialColumns, best: TrialRecord | None) -> data.Progress:

@@ -115,7 +115,13 @@ def _named(numbers: Sequence[int]) -> str:
 
 def _progress(store: Store, sweep: SweepRecord, known: SweepSummary) -> data.Progress:
     """Returns how far a sweep is; of its trials only the best one is read."""
-    best = [] if known.best is None else store.trials(sweep.id, curves=False, numbers=[known.best])
+    number = known.best
+    if number is not None and sweep.spec.limits:  # the store knows of no limits
+        from protein.api.recommended import measured_front  # late, as below
+
+        front = measured_front(store.columns(sweep.id, fields=(*DOT_FIELDS, "metrics")), sweep.spec.limits)
+        number = front[-1] if front else None
+    best = [] if number is None else store.trials(sweep.id, curves=False, numbers=[number])
     return data.Progress(
         counts=data.counts_of(known.ends, len(known.waiting) + len(_interrupted(known))),
         spent_seconds=known.spent_seconds,
@@ -210,6 +216,12 @@ class _Seen:
             return
         self.trials |= {dot.number: dot for dot in dots(changed)}
         best = pareto.best_under(list(self.trials.values()))
+        if best is not None and self.sweep.spec.limits:
+            from protein.api.recommended import measured_front  # late, as above
+
+            columns = store.columns(self.sweep.id, fields=(*DOT_FIELDS, "metrics"))
+            front = measured_front(columns, self.sweep.spec.limits)
+            best = self.trials.get(front[-1]) if front else None
         running = sorted(number for number, dot in self.trials.items() if dot.state is TrialState.RUNNING)
         named = {trial.number: trial for trial in store.trials(self.sweep.id, numbers=running)}
         self.running = [shown_trial(named[number], self.sweep.spec.direction) for number in running if number in named]

@@ -54,6 +54,7 @@ from protein.space.parameters import Categorical, Float, Integer, Parameter
 from protein.spelling import nearest
 from protein.types import (
     Budget,
+    Limit,
     Measurement,
     Observation,
     ParamValue,
@@ -201,6 +202,7 @@ class Joint:
             curve=_curve(trial, sign, cost_seconds, steps_per_report),
             reason=reason,
             end=end,
+            metrics=dict(trial.constraints),
         )
         if end is not TrialEnd.STOPPED_EARLY:
             return [learnt]
@@ -394,7 +396,10 @@ class ProteinSampler(BaseSampler):
         history = [o for other in finished for o in joint.observations(other, sign, self._modelled_cost(other), unit)]
         start = next((params for other in others if (params := joint.fixed_params(other)) is not None), None)
         pending = [params for other in running if (params := joint.params(other)) is not None]
-        designer = ProteinDesigner(joint.space, start, seed=self._seed, settings=EngineSettings())
+        # What a study calls a constraint is kept where it is at most 0.
+        names = dict.fromkeys(name for other in finished for name in other.constraints)
+        limits = [Limit(name, "<=", 0.0) for name in names]
+        designer = ProteinDesigner(joint.space, start, seed=self._seed, settings=EngineSettings(), limits=limits)
         budget = self._budget_left(finished, running)
         suggestion = designer.suggest(history, pending, budget, seed)
         if suggestion is not None or budget.remaining_seconds is None:

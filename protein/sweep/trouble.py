@@ -33,7 +33,7 @@ from protein.errors import ProteinError, UsageError
 from protein.ports import Finished, Listener, SweepStatus
 from protein.run.command import SECTION
 from protein.spelling import counted
-from protein.types import PREEMPTED, Outcome, ParamValue, SweepSpec, TrialEnd, TrialRecord, TrialState
+from protein.types import PREEMPTED, Outcome, ParamValue, SweepSpec, TrialEnd, TrialRecord, TrialState, unbroken
 
 MAX_FAILURES_IN_A_ROW = 10
 MAX_PREEMPTIONS_IN_A_ROW = 10  # and at least two for each trial that has run beside others
@@ -269,7 +269,7 @@ _MAX_OUTPUT = 300  # characters of what it printed that are quoted
 
 def facts(status: SweepStatus, reason: str, store: str) -> dict[str, str]:
     """Returns the variables of the table above."""
-    best = pareto.best_under(status.trials)
+    best = pareto.best_under(unbroken(status.trials, status.sweep.spec.limits))
     score = None if best is None else shown_score(best.score, status.sweep.spec.direction)
     values = {
         "PROTEIN_SWEEP": status.sweep.spec.name,

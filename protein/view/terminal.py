@@ -21,7 +21,7 @@ from rich.text import Text
 from protein.direction import shown_score, shown_trial
 from protein.engine import pareto
 from protein.ports import Listener, SweepStatus
-from protein.types import Direction, TrialRecord, TrialState, spent_seconds
+from protein.types import Direction, TrialRecord, TrialState, spent_seconds, unbroken
 from protein.view import data, tables, text
 from protein.view.scatter import LEGEND, MIN_HEIGHT, scatter
 from protein.view.text import MAX_TEXT, cleaned
@@ -207,9 +207,10 @@ def sweep_view(status: SweepStatus, width: int, height: int, *, spent_before: fl
     direction = status.sweep.spec.direction
     running = _running(status.trials, direction, width, max_rows=max(1, min(MAX_RUNNING_ROWS, left - 4)))
     left -= len(running)
-    best = _best(status.trials, direction, width, max_lines=max(left - 4, 1))
+    kept = unbroken(status.trials, status.sweep.spec.limits)
+    best = _best(kept, direction, width, max_lines=max(left - 4, 1))
     left -= len(best)
-    return Group(*top, *running, *_front(status.trials, direction, width, left), *best)
+    return Group(*top, *running, *_front(kept, direction, width, left), *best)
 
 
 def _heading(status: SweepStatus, now: BudgetProgress, width: int) -> list[RenderableType]:

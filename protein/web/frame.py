@@ -86,6 +86,14 @@ class Frame(Table):
         scores = self.columns["score"].floats()
         return scores if self.sweep.spec.direction is Direction.MAXIMIZE else -scores
 
+    def within_limits(self) -> npt.NDArray[np.bool_]:
+        """Returns which of n trials break no limit of the sweep by what they have measured, `n`."""
+        kept = np.ones(len(self), dtype=bool)
+        for limit in self.sweep.spec.limits:
+            if (measured := self.columns.get(f"metrics.{limit.name}")) is not None:
+                kept &= np.array([value != value or limit.holds(value) for value in measured.floats().tolist()])
+        return kept
+
     def rows(self, numbers: Sequence[int]) -> Indices:
         """Returns where the trials of these numbers stand; numbers of no trial are left out."""
         wanted = np.asarray(numbers, np.int64)

@@ -83,16 +83,13 @@ def scatter(frame: Frame, points: int) -> dict[str, Any]:
     shown = ~scores.missing & ~np.isnan(scores.floats())
     drawn = np.flatnonzero(shown)
     costs = np.maximum(frame.columns["run_seconds"].floats(), MIN_COST_SECONDS)
-    kept = shown & _is(state, TrialState.COMPLETE) & (excluded.values == 0)
-    for limit in frame.sweep.spec.limits:
-        if (measured := frame.columns.get(f"metrics.{limit.name}")) is not None:
-            kept &= np.array([value != value or limit.holds(value) for value in measured.floats().tolist()])
-    complete = np.flatnonzero(kept)
+    able = shown & _is(state, TrialState.COMPLETE) & (excluded.values == 0) & frame.within_limits()
+    complete = np.flatnonzero(able)
     front = complete[front_indices(frame.stored_score()[complete], costs[complete])]
-    chosen = thinned(np.log(costs[drawn]), scores.floats()[drawn], points, np.searchsorted(drawn, front))
+    kept = thinned(np.log(costs[drawn]), scores.floats()[drawn], points, np.searchsorted(drawn, front))
     failed = np.flatnonzero(_is(state, TrialState.FAILED))
     some = thinned(np.log(costs[failed]), np.zeros(len(failed)), max(1, points // 4), np.zeros(0, dtype=np.intp))
-    rows = np.concatenate([drawn[chosen], failed[some]])
+    rows = np.concatenate([drawn[kept], failed[some]])
     columns = shown_columns(frame)
     running = np.flatnonzero(_is(state, TrialState.RUNNING))
     return {

@@ -231,7 +231,7 @@ def progress(frame: Frame, states: Any, ended: Array, own: Array) -> dict[str, A
     done = np.flatnonzero((states != TrialState.RUNNING) & (states != TrialState.WAITING))
     order = done[np.argsort(ended[done], kind="stable")]
     scores = np.where(states == TrialState.COMPLETE, frame.stored_score(), np.nan)
-    scores = np.where(frame.columns["excluded"].values == 1, np.nan, scores)[order]
+    scores = np.where((frame.columns["excluded"].values == 1) | ~frame.within_limits(), np.nan, scores)[order]
     best = np.fmax.accumulate(scores) if len(scores) else scores
     spent = np.cumsum(np.nan_to_num(own[order]))
     step = max(1, -(-len(order) // MAX_STEPS))

@@ -281,7 +281,7 @@ def then(frame: Frame, record: TrialRecord) -> dict[str, Any]:
     ended = frame.columns["finished_at"]
     known = ~ended.missing & (ended.floats() <= record.started_at.timestamp())
     complete = np.array([state == "complete" for state in frame.columns["state"].listed()], dtype=bool)
-    scores = np.where(known & complete, frame.stored_score(), -math.inf)
+    scores = np.where(known & complete & frame.within_limits(), frame.stored_score(), -math.inf)
     best = int(np.argmax(scores)) if len(scores) else -1
     if best < 0 or not math.isfinite(scores[best]):
         return {"finished": int(known.sum()), "best": None}

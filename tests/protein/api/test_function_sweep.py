@@ -535,10 +535,16 @@ def test_a_limit_is_kept_by_what_is_recommended_and_may_change_when_the_sweep_is
     result, out = run({"memory_mb": "<= 16"}, 14)
     assert result.best is not None and result.best.metrics["memory_mb"] <= 16.0
     assert "limits kept with" in result.summary and "breaks memory_mb <= 16" in result.summary
-    assert all(trial.metrics["memory_mb"] <= 16.0 for trial in result.front)
+    kept = [trial.number for trial in result.trials if trial.metrics["memory_mb"] <= 16.0]
+    assert result.front and all(trial.number in kept for trial in result.front)
     assert main(["best", "w", "--store", store, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["limits"] == ["memory_mb <= 16"] and answer["keeps_limits"] >= 0.5
+    for words in (["status", "w"], ["pareto", "w"]):
+        assert main([*words, "--store", store, "--json"]) == 0
+        shown = json.loads(capsys.readouterr().out)
+        fronts = shown.get("front", [shown.get("best")])
+        assert fronts and all(number in kept for number in (one["number"] for one in fronts)), words
 
     same, out = run(None, 15)
     assert "limits kept with" in same.summary and "from now on" not in out, "those that are stored hold"

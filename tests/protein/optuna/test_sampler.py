@@ -430,3 +430,16 @@ def test_running_trials_are_expected_to_cost_what_the_one_rule_says() -> None:
     assert noted._budget_left([finished], [unknown]).remaining_seconds == 200.0 - 3.0 - 3.0
     unknown.user_attrs = {"seconds": 5.0}
     assert noted._budget_left([finished], [unknown]).remaining_seconds == 200.0 - 3.0 - 5.0
+
+
+def test_constraints_of_a_study_are_kept() -> None:
+    def objective(trial: optuna.Trial) -> float:
+        x, y = trial.suggest_float("x", 0.0, 1.0), trial.suggest_float("y", 0.0, 1.0)
+        trial.set_constraint("memory", 2.0 * x + y - 1.0)
+        return x + y
+
+    study = optuna.create_study(direction="maximize", sampler=ProteinSampler(seed=1))
+    study.optimize(objective, n_trials=18)
+    late = study.trials[11:]
+    assert sum(trial.constraints["memory"] <= 0.05 for trial in late) >= len(late) - 1
+    assert study.best_value > 0.9, "1 is the best that keeps it, and 2 the best of all"
