@@ -69,6 +69,18 @@ def format_at_least(seconds: float) -> str:
     return format_duration(max(math.ceil(seconds * 1000.0) / 1000.0, 0.001))
 
 
+def parse_share(value: str | float, what: str, *, most: float = 1.0) -> float:
+    """Reads a share, such as "10%" or 0.1, from 0 to `most`; `what` begins an error. Raises `UsageError` otherwise."""
+    text = value.strip() if isinstance(value, str) else value
+    try:
+        share = float(text[:-1]) / 100.0 if isinstance(text, str) and text.endswith("%") else float(text)
+    except (TypeError, ValueError):
+        share = math.nan
+    if isinstance(value, bool) or not 0.0 <= share <= most:
+        raise UsageError(f"{what} {value!r:.40} is not a share from 0 to {100.0 * most:g}%; write it like 10% or 0.1")
+    return share
+
+
 def parse_size(text: str, what: str) -> int:
     """Returns the bytes that a size such as `4GiB` or `4G` (1024-based) or `4GB` (1000-based) stands for.
 

@@ -48,6 +48,13 @@ def most_trials(value: Any) -> int | None:
     return _whole(value, "max_trials must be a whole number, 1 or more, or None for no limit", 1)
 
 
+def contenders(value: Any) -> int | None:
+    """Returns how many contenders are compared, or None where it is not said. Raises `UsageError` for anything else."""
+    if value is None:
+        return None
+    return _whole(value, "contenders must be a whole number, 2 or more, as one alone is compared with nothing", 2)
+
+
 def workers(value: Any) -> int | None:
     """Returns a number of workers, or None where it follows from the GPUs. Raises `UsageError` for anything else."""
     if value is None:

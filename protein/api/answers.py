@@ -360,8 +360,8 @@ def keep(
 
 
 def _history(trials: Sequence[TrialRecord]) -> list[Observation]:
-    """Returns the finished trials in the order in which they ended."""
-    finished = [trial for trial in trials if trial.finished_at is not None]
+    """Returns the finished trials of the search in the order in which they ended; confirmations are none."""
+    finished = [trial for trial in trials if trial.finished_at is not None and not trial.confirms]
     finished.sort(key=lambda trial: (trial.finished_at, trial.number))
     return [trial.observation() for trial in finished]
 

@@ -241,6 +241,20 @@ def _exit_codes(text: str | None) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
+def require_files(settings: CommandSettings) -> None:
+    """Raises `UsageError` where the program, its script or its folder is not there any more."""
+    _require_program(settings)
+    if "{" in settings.chdir:
+        return
+    folder = Path(commands.working_directory(settings, "") or ".")
+    for word in parse(settings.text, "--command").texts:
+        if _SCRIPT.search(word) and "{" not in word and not word.startswith("-") and not (folder / word).exists():
+            where = f"in {folder}" if settings.chdir else f"here ({Path.cwd()})"
+            raise UsageError(
+                f"the command of this sweep runs {word}, which is not {where}: call protein where the sweep was started"
+            )
+
+
 def _require_program(settings: CommandSettings) -> None:
     """Raises `UsageError` where there is no such program, before anything is stored."""
     word = parse(settings.text, "--command").texts[0]

@@ -307,13 +307,14 @@ class Options:
         require: limits on what trials measure beside the score; None: those that the stored sweep has.
         stop_when: no trial is started once this holds.
         until: no trial starts that is not expected to end by then.
+        confirm_share: the share of the budget with which contenders are run again, after the search.
         warm_start: the sweeps of the store to learn from, in the form of `protein.api.plan.asked`.
         trackers: that the trials are also written to.
         on_finish: a line for the shell, called when the sweep has ended by itself.
         on_trouble: the same, when something is wrong.
 
     Raises:
-        UsageError: a seed or a number of trials that cannot be.
+        UsageError: a seed, a number of trials or a share that cannot be.
     """
 
     method: str = "protein"
@@ -330,6 +331,7 @@ class Options:
     require: tuple[Limit, ...] | None = None
     stop_when: StopWhen | None = None
     until: datetime | None = None
+    confirm_share: float = 0.0
     warm_start: str | list[str] | None = None
     trackers: tuple[str, ...] = ()
     on_finish: str | None = None
@@ -338,6 +340,8 @@ class Options:
     def __post_init__(self) -> None:
         object.__setattr__(self, "seed", validate.seed(self.seed))
         object.__setattr__(self, "max_trials", validate.most_trials(self.max_trials))
+        if self.confirm_share and self.budget_seconds is None:
+            raise UsageError("a share for confirmations is one of the budget, and no budget is given; give both")
         object.__setattr__(self, "start", validate.plain_params(self.start))
 
     def check(self, space: Space) -> None:

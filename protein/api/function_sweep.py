@@ -23,6 +23,7 @@ at most, and at the end why it ended, what was found, and the command that shows
 import contextlib
 import dataclasses
 import inspect
+import math
 import os
 import threading
 import time
@@ -36,21 +37,23 @@ from protein.api.definition import Options, check_name, differences, require_roo
 from protein.api.plan import Beginning, Plan, asked
 from protein.api.plan import run as run_plan
 from protein.api.recommended import best_cut_short, cut_short_note
+from protein.config.settings import MAX_CONFIRM_SHARE
 from protein.direction import shown_trial
 from protein.engine import pareto
 from protein.engine.warm_start import described_sources
 from protein.errors import StoreError, StoreMissing, TrialFailed, UsageError
 from protein.ports import SweepStatus
 from protein.run.function import FunctionBackend, FunctionProcesses, Train
-from protein.run.machine import slots_of_machine
+from protein.run.machine import Slots, slots_of_machine
 from protein.space import Space
 from protein.spelling import counted
 from protein.sweep import provenance
+from protein.sweep.confirming import Confirm
 from protein.sweep.stop_conditions import StopWhen
 from protein.sweep.trouble import MIN_FREE_DISK_OF_STORE_BYTES
 from protein.trackers.tracker import check_trackers
 from protein.types import Direction, Params, SweepSpec, TrialRecord, TrialState, parse_limits, spent_seconds, unbroken
-from protein.units import parse_duration
+from protein.units import parse_duration, parse_share
 from protein.view import commands, data, text
 from protein.view.terminal import progress, spent_at_start
 
@@ -104,6 +107,7 @@ class Sweep:
         max_trial_cost: str | float | None = None,
         max_trials: int | None = None,
         require: Mapping[str, str] | Sequence[str] | str | None = None,
+        confirm_share: str | float = 0.0,
         stop_when: str | None = None,
         warm_start: str | Sequence[str] | None = None,
         method: str = "protein",
@@ -131,6 +135,8 @@ class Sweep:
             require: limits on what trials report beside the score, as in ["memory_gb <= 8"] or {"memory_gb": "<= 8"}.
                 The search keeps them, and so does what is recommended, with a probability that is told. None: those
                 that the stored sweep has; []: none.
+            confirm_share: keep this share of the budget, as in "10%" or 0.1, to run the best contenders again when the
+                search is over (see `confirm`); at most 50 %.
             stop_when: end the sweep when more training is expected to raise the best score by less, as in "gain < 0.5
                 per hour" (in score units; any duration may stand after "per"); None: spend the budget. It is asked
                 after each trial. The sweep can be resumed without it.
@@ -164,6 +170,7 @@ class Sweep:
             budget_seconds=_seconds(budget, "budget"),
             max_trial_seconds=_seconds(max_trial_cost, "max_trial_cost"),
             max_trials=max_trials,
+            confirm_share=parse_share(confirm_share, "confirm_share", most=MAX_CONFIRM_SHARE),
             min_free_disk_bytes=MIN_FREE_DISK_OF_STORE_BYTES,
             can_continue=can_continue,
             require=parse_limits(require, "require"),
@@ -244,16 +251,61 @@ class Sweep:
             TrialFailed: ten trials in a row failed.
             StoreError: the store cannot be used.
         """
-        _check_callable(train)
         if not isinstance(gpus, str | None):
             raise UsageError(f"gpus must be ids in a text, as in '0,1', or 'all', got {validate.shown(gpus)}")
         if start_method not in (None, "fork", "spawn"):
             raise UsageError(f"start_method must be 'fork' or 'spawn', or None for the usual one, got {start_method!r}")
         slots = slots_of_machine(validate.workers(workers), gpus=gpus, trials_per_gpu=trials_per_gpu)
+        return self._run(train, slots, start_method, in_processes=gpus is not None or start_method is not None)
+
+    def confirm(
+        self,
+        train: Train,
+        *,
+        contenders: int | None = None,
+        max_cost: str | float | None = None,
+        under: str | float | None = None,
+    ) -> SweepResult:
+        """Runs the best contenders of the stored sweep again, until one is best with 90 %, and returns all results.
+
+        The contenders are run one at a time, on fresh seeds, in the caller's thread, each the one that tells most. The
+        runs are kept as trials. They count neither as trials nor as cost of the search. `ended` of the result says what
+        they have shown. The same call again goes on from there.
+
+        Args:
+            train: as in `run`; it must give other scores in other runs, or the same ones where there is no luck.
+            contenders: how many; None: those with a chance to be the best, five at most.
+            max_cost: what the runs may cost together, as `budget`; None: a tenth of what the search has cost, and at
+                least two runs.
+            under: only configs that are expected to cost at most this, as `budget`.
+
+        Raises:
+            UsageError: no sweep of this name is stored, or it differs, or another process is running it.
+            TrialFailed, StoreError: as `run`.
+        """
+        confirm = Confirm(
+            seconds=_seconds(max_cost, "max_cost"),
+            num=validate.contenders(contenders),
+            under_seconds=math.inf if under is None else _seconds(under, "under") or math.inf,
+        )
+        return self._run(train, slots_of_machine(1), None, in_processes=False, confirm=confirm)
+
+    def _run(
+        self,
+        train: Train,
+        slots: Slots,
+        start_method: Literal["fork", "spawn"] | None,
+        *,
+        in_processes: bool,
+        confirm: Confirm | None = None,
+    ) -> SweepResult:
+        _check_callable(train)
         stop = threading.Event()
         options = self._options
+        if confirm is not None:  # the stored budget stays
+            options = dataclasses.replace(options, budget_seconds=None, confirm_share=0.0, max_trials=None)
         backend: FunctionBackend | FunctionProcesses = FunctionBackend(train, options.direction)
-        if slots.workers > 1 or gpus is not None or start_method is not None:
+        if slots.workers > 1 or in_processes:
             backend = FunctionProcesses(train, options.direction, stop, start_method=start_method)
         plan = Plan(
             spec=self._spec(getattr(train, "__name__", type(train).__name__)),
@@ -263,11 +315,13 @@ class Sweep:
             url=stores.absolute_url(self._store),  # before the function goes to another working directory
             slots=slots,
             calibrate=False,
-            keeps_budget=False,
+            keeps_budget=confirm is not None,
             is_named=self._is_named,
+            makes_store=confirm is None,
+            confirm=confirm,
         )
         lines = _Lines(options.direction, quiet=self._quiet)
-        if (line := stores.new_folder(self._store)) is not None:
+        if confirm is None and (line := stores.new_folder(self._store)) is not None:
             lines.note(line)
 
         def work() -> SweepResult:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from protein.api import backends, by_hand, stores, trackers
+from protein.api import backends, by_hand, command_sweep, stores, trackers
 from protein.api.backends import Place
 from protein.api.definition import Options, create_or_resume
 from protein.api.recommended import initial_params
@@ -25,20 +25,21 @@ from protein.engine.warm_start import (
 )
 from protein.errors import StoreError, StoreMissing, UsageError
 from protein.ports import Backend, Designer, Listener, Store, SweepStatus
-from protein.run.command import SILENCE_SECONDS, CommandBackend
+from protein.run.command import SILENCE_SECONDS, CommandBackend, CommandSettings
 from protein.run.fleet import Fleet
-from protein.run.machine import Slots, crowded
+from protein.run.machine import Slots, crowded, slots_of_machine
 from protein.run.speed import speed_of_this_machine
 from protein.run.trainer import TrainerBackend
 from protein.space import Space
 from protein.sweep import resuming
+from protein.sweep.confirming import Confirm, Confirmer
 from protein.sweep.loop import LoopSettings, run_sweep
 from protein.sweep.methods import USE_LIMITS, make_designer
 from protein.sweep.ownership import refuse_beside
 from protein.sweep.trouble import MIN_FREE_DISK_BYTES
 from protein.trainer.kinds import kind_of
 from protein.trainer.machine.cores import usable_cores
-from protein.types import Machine, Params, SweepRecord, SweepSpec, runs_trainer
+from protein.types import IMPORTED, Machine, Params, SweepRecord, SweepSpec, runs_trainer
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +60,7 @@ class Plan:
         is_named: whether the user has named the sweep.
         makes_store: whether a store is made where there is none.
         queued: configs by hand, which come first. Those that a trial of the sweep has already are left out.
+        confirm: contenders of a stored sweep are run again, and nothing is searched; None: it is searched.
     """
 
     spec: SweepSpec
@@ -74,9 +76,12 @@ class Plan:
     is_named: bool = True
     makes_store: bool = True
     queued: Sequence[Params] = ()
+    confirm: Confirm | None = None
 
     def designer(self) -> Designer:
         """Returns what chooses the trials' params. Raises `UsageError` where the method cannot search this space."""
+        if self.confirm is not None:
+            return Confirmer(self.spec, self.confirm)
         return make_designer(
             self.spec.method,
             Space.from_dict(self.spec.space),
@@ -192,7 +197,8 @@ def run(plan: Plan, listener: PlanListener, stop: threading.Event, backend: Back
 
 def _created_or_resumed(store: Store, plan: Plan, note: Callable[[str], None]) -> tuple[SweepRecord, bool]:
     """Returns the sweep, and whether it is new. Raises `UsageError` where it is another one, or a process runs it."""
-    if (known := store.find_sweep(plan.spec.name)) is not None:
+    known = stores.find(store, plan.spec.name) if plan.confirm is not None else store.find_sweep(plan.spec.name)
+    if known is not None:
         refuse_beside(store, known)  # before its config is changed
     try:
         sweep, created = create_or_resume(
@@ -224,6 +230,7 @@ def _loop_settings(plan: Plan, sweep: SweepRecord, directory: Path, speed: float
         max_memory_bytes=options.max_memory_bytes,
         min_free_disk_bytes=MIN_FREE_DISK_BYTES if options.min_free_disk_bytes is None else options.min_free_disk_bytes,
         speed=speed,
+        confirm=plan.confirm or (Confirm(share=options.confirm_share) if options.confirm_share else None),
         can_continue=plan.may_continue,
         stop_when=options.stop_when,
         until=options.until,
@@ -313,6 +320,35 @@ def _other_machines(
             yield machines
     finally:
         machines.keep()
+
+
+def to_confirm(store: Store, sweep: SweepRecord, confirm: Confirm, *, word: str | None) -> Plan:
+    """Returns the plan that runs contenders of a stored sweep again, here; `word` is the user's for the store.
+
+    Raises:
+        UsageError: another process runs it, another tool has run it, or its trials cannot be run: it is a sweep over a
+            Python function, or its command's program is gone.
+    """
+    spec, name = sweep.spec, sweep.spec.name
+    if spec.method == IMPORTED:
+        raise UsageError(f"sweep '{name}' was imported: another tool has run its trials, so none can be run again here")
+    if not runs_trainer(spec.config) and not command_sweep.runs_command(spec.config):
+        raise UsageError(
+            f"sweep '{name}' ran a Python function, which is not in the store; confirm it in Python, with the same"
+            f" space: protein.Sweep(space, name={name!r}, ...).confirm({spec.env.removesuffix('()')})"
+        )
+    refuse_beside(store, sweep)
+    if command_sweep.runs_command(spec.config):
+        command_sweep.require_files(CommandSettings.from_config(spec.config))
+    return Plan(
+        spec=spec,
+        options=Options(method=spec.method, seed=spec.seed, direction=spec.direction),
+        store=word,
+        url=stores.url(word),
+        slots=slots_of_machine(1),
+        makes_store=False,
+        confirm=confirm,
+    )
 
 
 # The warm start: a snapshot of other sweeps of the store, taken once, when the new sweep is created.

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, UseAppendAction, arg
 
-from protein.cli.values import value_spec
+from protein.cli.values import optional_count, value_spec
 
 
 def shown(metavar: str, default: str = "", name: str | None = None, short: str | None = None) -> object:
@@ -67,6 +67,8 @@ class SweepArguments(StoreArguments):
     several times for several. The search keeps them, and so does what is recommended."""
     stop_when: Annotated[str | None, shown("CONDITION", "(default: none)")] = None
     """End the sweep when more training is expected to raise the best score by less, as in 'gain < 0.5 per hour'."""
+    confirm_share: Annotated[str | None, shown("SHARE", "(default: the config's, or 0%)")] = None
+    """Keep this share of the budget, as in 10%, to run the best contenders again when the search is over."""
     max_trial_memory: Annotated[str | None, shown("SIZE", OF_CONFIG)] = None
     """Cap on the memory of one trial, as in 4GiB."""
     min_free_disk: Annotated[str | None, shown("SIZE", "(default: the config's, or 512MiB)")] = None
@@ -287,6 +289,11 @@ class BestArguments(OneSweepArguments):
 
     under: Under = None
     """Also show the best among configs that are expected to cost at most this much training time, as in 30s."""
+    confirm: Annotated[int | None, optional_count("--confirm"), shown("[INT]", "(default: not)")] = None
+    """First run the likeliest contenders again, on fresh seeds, until one is best with 90 %. INT: how many contenders.
+    Write the sweep's name before it."""
+    max_cost: Annotated[str | None, shown("DURATION", "(default: a tenth of what the search took)")] = None
+    """With --confirm: the training time that these runs may take."""
     write: Annotated[Path | None, shown("FILE", "(default: none)")] = None
     """Also write the config as a short TOML file for --config, with comments. With --ladder: FILE_10s, FILE_1m, ..."""
     ladder: Annotated[str | None, shown("DURATION[,DURATION...]", "(default: none)")] = None

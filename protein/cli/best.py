@@ -1,13 +1,16 @@
 """What a sweep has found: `protein best` and `protein pareto`.
 
-`best` says what is recommended, as text, JSON or config files, with the commands that train it. `pareto` shows the
-fronts, measured and expected, as tables, a plot in the terminal, and a picture.
+`best` says what is recommended, as text, JSON or config files, with the commands that train it. With `--confirm` it
+runs the likeliest contenders again before. `pareto` shows the fronts, measured and expected, as tables, a plot in the
+terminal, and a picture.
 """
 
 import collections
 import contextlib
 import dataclasses
 import math
+import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +35,7 @@ from protein.api.recommended import (
     rung_path,
     too_expensive,
 )
+from protein.cli import INTERRUPTED_CODE
 from protein.cli.arguments import BestArguments, ParetoArguments
 from protein.cli.output import print_json, working, writing
 from protein.cli.parse import Command
@@ -39,6 +43,7 @@ from protein.columns import TrialColumns
 from protein.direction import shown_trial
 from protein.engine.results import RangeEnd
 from protein.errors import UsageError
+from protein.ports import SweepStatus
 from protein.types import Limit, SweepRecord, TrialEnd, TrialRecord, TrialState
 from protein.units import parse_duration
 from protein.view import commands, data, tables, text
@@ -60,6 +65,9 @@ class Written:
 
 def run(command: Command) -> int:
     arguments: BestArguments = command.arguments
+    confirmed = None if arguments.confirm is None else _confirm(arguments)
+    if confirmed is None and arguments.max_cost is not None:
+        raise UsageError(f"--max-cost {arguments.max_cost} is what confirming may cost; it goes with --confirm")
     with working("computing what is expected"), stores.opened(arguments.store) as store:
         sweep = stores.find(store, arguments.sweep)
         answers = Answers(store, sweep)
@@ -67,10 +75,56 @@ def run(command: Command) -> int:
     written = _write(sweep, found, arguments)
     training = _training_commands(sweep, found, arguments)
     if arguments.json:
-        _print_json(sweep, found, training, written, ends)
+        _print_json(sweep, found, training, written, ends, confirmed)
     else:
+        if confirmed is not None:
+            _print_confirmed(confirmed, found)
         _print(sweep, found, training, written, ends)
-    return 0
+    if confirmed is None or not confirmed.status.stopping:
+        return 1 if confirmed is not None and confirmed.status.trouble else 0
+    print(f"\ninterrupted; go on with\n  {commands.command(*command.words)}", file=sys.stderr)
+    return INTERRUPTED_CODE
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Confirmed:
+    """What was recommended before contenders were run again, and how these runs ended."""
+
+    before: Choice
+    status: SweepStatus
+
+
+def _confirm(arguments: BestArguments) -> Confirmed:
+    """Runs contenders of a stored sweep again, and shows them while they run."""
+    from protein.api.plan import run as run_plan  # late, all of them: other answers run nothing
+    from protein.api.plan import to_confirm
+    from protein.cli.signals import caught
+    from protein.cli.sweep import SweepTerminal
+    from protein.sweep.confirming import Confirm
+
+    confirm = Confirm(
+        seconds=None if arguments.max_cost is None else parse_duration(arguments.max_cost, "--max-cost"),
+        num=arguments.confirm or None,
+        under_seconds=math.inf if arguments.under is None else parse_duration(arguments.under, "--under"),
+    )
+    with working("computing what is expected"), stores.opened(arguments.store) as store:
+        sweep = stores.find(store, arguments.sweep)
+        plan = to_confirm(store, sweep, confirm, word=arguments.store)
+        before = Answers(store, sweep).recommendation(arguments.under).chosen
+    stop = threading.Event()
+    terminal = SweepTerminal(tables.make_console(sys.stderr if arguments.json else None), plan, None, is_verbose=False)
+    with caught(stop), terminal:
+        status = run_plan(plan, terminal, stop)
+    return Confirmed(before=before, status=status)
+
+
+def _print_confirmed(confirmed: Confirmed, found: Recommendation) -> None:
+    """Prints what the runs have shown: the verdict, and what was and is recommended."""
+    console, before, now = tables.make_console(), confirmed.before, found.chosen
+    console.print(Text(f"\n{confirmed.status.ended}", style="bold"), soft_wrap=True)
+    console.print(f"before: trial {before.trial.number}, expected {before.phrase()}", soft_wrap=True)
+    same = " again" if before.trial.number == now.trial.number else ""
+    console.print(f"now: trial {now.trial.number}{same}, expected {now.phrase()}\n", soft_wrap=True)
 
 
 def _training_commands(sweep: SweepRecord, found: Recommendation, arguments: BestArguments) -> dict[str, str]:
@@ -109,6 +163,7 @@ def _print_json(
     training: dict[str, str],
     written: list[Written],
     ends: Sequence[RangeEnd],
+    confirmed: Confirmed | None,
 ) -> None:
     chosen = found.chosen
     record = {**data.trial(chosen.trial, curve=False), **_json(chosen), "command": training.get(chosen.name)}
@@ -120,7 +175,12 @@ def _print_json(
         for one in written
     ]
     limits = {"limits": list(map(str, found.limits))} if found.limits else {}
-    said = {**limits, "notes": found.notes(), "range_ends": [_plain(end) for end in ends]}
+    said: dict[str, Any] = {**limits, "notes": found.notes(), "range_ends": [_plain(end) for end in ends]}
+    if confirmed is not None:
+        now = confirmed.status.confirmation
+        runs = {} if now is None else dataclasses.asdict(now)
+        before = {"trial": confirmed.before.trial.number, **_json(confirmed.before)}
+        said["confirmation"] = {"verdict": confirmed.status.ended, **runs, "before": before}
     print_json({"sweep": sweep.spec.name, **record, "answers": answers, **said, "written": files})
 
 

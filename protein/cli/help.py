@@ -33,7 +33,16 @@ GROUPS: Mapping[str, Sequence[str]] = {
 }
 # The flags of `protein sweep` that are listed in a group of their own: title -> fields of `SweepArguments`.
 SWEEP_GROUPS: Mapping[str, Sequence[str]] = {
-    "budget": ("max_cost", "max_trial_cost", "max_trials", "max_trial_memory", "min_free_disk", "require", "stop_when"),
+    "budget": (
+        "max_cost",
+        "max_trial_cost",
+        "max_trials",
+        "max_trial_memory",
+        "min_free_disk",
+        "require",
+        "stop_when",
+        "confirm_share",
+    ),
     "worker": ("workers", "pin_cores", "gpus", "gpus_per_trial", "trials_per_gpu", "max_trial_gpu_memory"),
     "overnight": ("until", "on_finish", "on_trouble"),
     "any-program": (

@@ -30,7 +30,7 @@ from protein.cli.signals import caught
 from protein.config import space_file
 from protein.config.layers import Layers, display_path
 from protein.config.resolve import find_env, load, require_subject
-from protein.config.settings import SweepConfig
+from protein.config.settings import MAX_CONFIRM_SHARE, SweepConfig
 from protein.direction import shown_trial
 from protein.engine import pareto
 from protein.engine.warm_start import described_sources
@@ -43,7 +43,7 @@ from protein.sweep import resuming
 from protein.sweep.stop_conditions import StopWhen, parse_moment
 from protein.trackers.tracker import check_trackers
 from protein.types import SweepRecord, SweepSpec, TrialRecord, parse_limits, runs_trainer, spent_seconds, unbroken
-from protein.units import format_duration, parse_duration, parse_size
+from protein.units import format_duration, parse_duration, parse_share, parse_size
 from protein.view import commands, data, tables, text
 from protein.view.figures.front import front
 from protein.view.figures.style import save
@@ -66,7 +66,7 @@ def run(command: Command) -> int:
         allow_new_folder(console, plan.store)
     stop = threading.Event()
     asks = asks_to_continue(command.arguments, plan.spec)
-    terminal = _Terminal(
+    terminal = SweepTerminal(
         console,
         plan,
         resuming.why_never_continued(plan.spec) if asks else None,
@@ -120,6 +120,8 @@ def make_plan(command: Command, console: Console) -> Plan:
     spec, settings = define(command, console)
     if arguments.max_trials is not None and arguments.max_trials < 1:
         raise UsageError(f"--max-trials {arguments.max_trials} is below the limit of 1; use 1 or more")
+    if settings.confirm_share and budget is None:
+        raise UsageError("--confirm-share is a share of the budget, and there is none; give --max-cost, too")
     cap = settings.max_trial_seconds
     if arguments.max_trial_cost is not None:  # a file's cap may be above the budget
         given = f"--max-cost {arguments.max_cost}", f"--max-trial-cost {arguments.max_trial_cost}"
@@ -142,6 +144,7 @@ def make_plan(command: Command, console: Console) -> Plan:
         trackers=check_trackers(arguments.tracker),
         require=parse_limits(arguments.require, "--require") if arguments.require else settings.require,
         stop_when=_stop_when(arguments, spec),
+        confirm_share=settings.confirm_share,
         until=None if arguments.until is None else parse_moment(arguments.until, "--until", now),
         warm_start=None if arguments.warm_start is None else asked(arguments.warm_start),
         on_finish=arguments.on_finish,
@@ -222,6 +225,7 @@ def _settings(arguments: SweepArguments, layers: Layers) -> SweepConfig:
     changes: dict[str, Any] = {
         "workers": arguments.workers,
         "max_trials": arguments.max_trials,
+        "confirm_share": _share(arguments.confirm_share, "--confirm-share"),
         "method": arguments.method,
         "seed": arguments.seed,
         "early_stopping": arguments.early_stopping,
@@ -288,6 +292,10 @@ def _duration(text: str | None, flag: str) -> float | None:
     return None if text is None else parse_duration(text, flag)
 
 
+def _share(text: str | None, flag: str) -> float | None:
+    return None if text is None else parse_share(text, flag, most=MAX_CONFIRM_SHARE)
+
+
 def _size(text: str | None, flag: str) -> int | None:
     return None if text is None else parse_size(text, flag)
 
@@ -299,7 +307,7 @@ def asks_to_continue(arguments: SweepArguments, spec: SweepSpec) -> bool:
     return bool(spec.config["train"]["lr_schedule"] == "wsd")
 
 
-class _Terminal(contextlib.ExitStack):
+class SweepTerminal(contextlib.ExitStack):
     """The listener of a sweep: says what begins once no other process runs it, and then shows it in the terminal.
 
     A sweep with trials is announced when it is taken over. A new one waits for its first trial, at once: of two
@@ -327,7 +335,8 @@ class _Terminal(contextlib.ExitStack):
         if self._announced or self.beginning is None:
             return
         self._announced = True
-        self.note(_announcement(self.beginning))
+        if self._plan.confirm is None:
+            self.note(_announcement(self.beginning))
         sweep, speed = self.beginning.sweep, self.beginning.settings.speed
         newer_text = "" if self.beginning.created else definition.newer_text(sweep)
         faster = ""

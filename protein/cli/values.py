@@ -116,6 +116,24 @@ def value_spec(kind: Any, name: str = "") -> PrimitiveConstructorSpec[Any]:
     )
 
 
+def optional_count(name: str) -> PrimitiveConstructorSpec[Any]:
+    """Returns how tyro reads a flag that stands alone, as 0, or before a whole number from 2 on."""
+
+    def instance_from_str(arguments: list[str]) -> int:
+        if len(arguments) > 1 or not all(text.isdecimal() and int(text) >= 2 for text in arguments):
+            given = " ".join(arguments)
+            raise UsageError(f"{name} '{given}' is not a whole number from 2 on; write the sweep's name before {name}")
+        return int(arguments[0]) if arguments else 0
+
+    return PrimitiveConstructorSpec(
+        nargs="*",
+        metavar="[INT]",
+        instance_from_str=instance_from_str,
+        is_instance=lambda value: True,
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
 def with_values(
     command: type, kind: Kind, settings: Mapping[str, Setting], without: frozenset[str], *, ranges: bool
 ) -> type:

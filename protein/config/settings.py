@@ -7,7 +7,9 @@ from typing import Any
 from protein.errors import ConfigError, ProteinError
 from protein.spelling import nearest
 from protein.types import Limit, parse_limits
-from protein.units import parse_duration, parse_size
+from protein.units import parse_duration, parse_share, parse_size
+
+MAX_CONFIRM_SHARE = 0.5
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +24,7 @@ class SweepConfig:
         True  # finished trials may go on to more steps, where the schedule of the step size allows it
     )
     max_trials: int | None = None
+    confirm_share: float = 0.0  # of the budget, to run contenders again after the search
     max_trial_seconds: float | None = None
     max_trial_memory_bytes: int | None = None
     min_free_disk_bytes: int | None = None
@@ -50,6 +53,7 @@ _KEYS: Mapping[str, tuple[str, str, type[Any]]] = {
     "workers": ("workers", "a whole number", int),
     "early_stopping": ("early_stopping", "true or false", bool),
     "continue_trials": ("continue_trials", "true or false", bool),
+    "confirm_share": ("confirm_share", 'a text such as "10%"', str),
     "max_trial_cost": ("max_trial_seconds", 'a text such as "2m"', str),
     "max_trial_memory": ("max_trial_memory_bytes", 'a text such as "4GiB"', str),
     "min_free_disk": ("min_free_disk_bytes", 'a text such as "100MiB"', str),
@@ -86,6 +90,7 @@ def update_sweep(sweep: SweepConfig, table: Mapping[str, Any], source: str) -> S
 
 
 _READ: Mapping[str, Callable[[Any, str], Any]] = {
+    "confirm_share": lambda text, what: parse_share(text, what, most=MAX_CONFIRM_SHARE),
     "max_trial_cost": parse_duration,
     "max_trial_memory": parse_size,
     "max_trial_gpu_memory": parse_size,

@@ -470,6 +470,12 @@ class Mixture:
         mean = self.weights @ means
         return mean, np.sqrt(self.weights @ (sds**2 + (means - mean) ** 2))
 
+    def covariance(self, x: Array) -> Array:
+        """Returns the covariance of the noiseless process at `m x p` inputs, `m x m`: within processes and between."""
+        away = np.stack([part.mean(x) for part in self.parts]) - self.mean(x)
+        within = np.tensordot(self.weights, np.stack([part.covariance(x) for part in self.parts]), axes=1)
+        return np.asarray(within + (away.T * self.weights) @ away)
+
     def mean(self, x: Array) -> Array:
         """Returns the mean alone, `m`, at `m x p` inputs."""
         return np.asarray(self.weights @ np.stack([part.mean(x) for part in self.parts]))

@@ -189,6 +189,10 @@ class ScoreModel:
         mean, sd = self.process.predict(model_inputs(self.space, x_unit, self.process))
         return mean + self.line(x_unit), sd
 
+    def covariance(self, x_unit: Array) -> Array:
+        """Returns the covariance of z without noise, `m x m`, of runs to their end."""
+        return self.process.covariance(model_inputs(self.space, x_unit, self.process))
+
     def mean(self, x_unit: Array) -> Array:
         """Returns mu alone, `m`: for many points this takes a fraction of the time."""
         return self.process.mean(model_inputs(self.space, x_unit, self.process)) + self.line(x_unit)

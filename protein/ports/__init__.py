@@ -6,7 +6,18 @@ protocol is a module and a written contract; `tests/contracts/` holds every impl
 
 from protein.ports.backend import Backend, Finished, Job, TrialProgress
 from protein.ports.designer import Designer
-from protein.ports.listener import Listener, SweepStatus
+from protein.ports.listener import ConfirmationStatus, Listener, SweepStatus
 from protein.ports.store import Store, Wishes
 
-__all__ = ["Backend", "Designer", "Finished", "Job", "Listener", "Store", "SweepStatus", "TrialProgress", "Wishes"]
+__all__ = [
+    "Backend",
+    "ConfirmationStatus",
+    "Designer",
+    "Finished",
+    "Job",
+    "Listener",
+    "Store",
+    "SweepStatus",
+    "TrialProgress",
+    "Wishes",
+]

@@ -8,6 +8,27 @@ from protein.types import SweepRecord, TrialEnd, TrialRecord, spent_seconds
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ConfirmationStatus:
+    """How far contenders are run again.
+
+    Attributes:
+        sure: the probability that the recommended config is the best contender; None: not known.
+        settled: whether that is enough, so that nothing more is run.
+        runs: how many were run so far.
+        spent_seconds: what they cost.
+        limit_seconds: what they may cost; None: no limit.
+        expected_seconds: what the runs may still cost that have not ended, about.
+    """
+
+    sure: float | None
+    settled: bool
+    runs: int
+    spent_seconds: float
+    limit_seconds: float | None
+    expected_seconds: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SweepStatus:
     """The sweep at one moment, for views: all trials by number, finished and running, with their curves."""
 
@@ -21,6 +42,7 @@ class SweepStatus:
     ended: str = ""  # why no more trials were started, in words; "" while some may be
 
     trouble: bool = False  # whether it has ended because something is wrong
+    confirmation: ConfirmationStatus | None = None  # None: contenders are not run again now
 
     @property
     def spent_seconds(self) -> float:

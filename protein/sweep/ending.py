@@ -12,7 +12,7 @@ complete and agree on it (`protein.engine.history`).
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from protein.engine.history import amount_asked, steps_per_unit
 from protein.ports import Backend, Designer, Listener
@@ -29,7 +29,6 @@ from protein.types import (
     TrialEnd,
     TrialRecord,
     TrialState,
-    spent_seconds,
 )
 
 _TOO_SLOW = 1.25  # times its limit: a pace that was measured at the beginning of a run may be wrong by that
@@ -53,12 +52,13 @@ class Ending:
         backend: Backend,
         listener: Listener,
         *,
-        max_cost_seconds: float | None,
+        is_spent: Callable[[], bool],
     ) -> None:
+        """`is_spent`: whether trials have spent together what they may."""
         self.designer_seconds = 0.0
         self._trials, self._launcher = trials, launcher
         self._designer, self._backend, self._listener = designer, backend, listener
-        self._max_cost_seconds = max_cost_seconds
+        self._is_spent = is_spent
         self._space = Space.from_dict(trials.sweep.spec.space)
 
     def end(self, number: int, end: TrialEnd, reason: str) -> bool:
@@ -85,8 +85,7 @@ class Ending:
 
     def end_all_if_budget_is_spent(self) -> None:
         """Ends the running trials that have spent the budget together, while each alone may spend more."""
-        budget = self._max_cost_seconds
-        if budget is None or spent_seconds(self._trials.records.values()) < budget:
+        if not self._is_spent():
             return
         for number in self._trials.running:
             if not self._launcher.limits[number].ends_itself(self._trials.records[number]):
@@ -116,9 +115,10 @@ class Ending:
     def stop_early_if_advised(self, trial: TrialRecord) -> None:
         """Asks the designer about a trial that has reported, unless that trial is being ended already.
 
-        One that continues another is not asked about: the rule compares runs from their first step on.
+        One that continues another is not asked about: the rule compares runs from their first step on. Nor is a
+        confirmation: a run that was cut short confirms nothing.
         """
-        if self._launcher.limits[trial.number].told_to_end or trial.continues is not None:
+        if self._launcher.limits[trial.number].told_to_end or trial.continues is not None or trial.confirms:
             return
         began = time.monotonic()
         reason = self._designer.should_stop(

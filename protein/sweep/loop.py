@@ -22,6 +22,7 @@ which the user wants the machine back (`LoopSettings.until`).
 """
 
 import dataclasses
+import math
 import shlex
 import threading
 import time
@@ -31,10 +32,11 @@ from pathlib import Path
 
 from protein.engine.budget import limit_reached, why_nothing
 from protein.errors import ProteinError, TrialLost
-from protein.ports import Backend, Designer, Finished, Listener, Store, SweepStatus, TrialProgress
+from protein.ports import Backend, ConfirmationStatus, Designer, Finished, Listener, Store, SweepStatus, TrialProgress
 from protein.run.machine import Slots
 from protein.space import Space
 from protein.sweep import trouble
+from protein.sweep.confirming import Confirm, Confirmer, has_contender
 from protein.sweep.ending import Ending
 from protein.sweep.launching import Launcher
 from protein.sweep.limits import (
@@ -58,6 +60,7 @@ from protein.types import (
     TrialEnd,
     TrialRecord,
     TrialState,
+    spent_seconds,
     unreported,
 )
 
@@ -77,6 +80,9 @@ class LoopSettings:
     max_memory_bytes: int | None = None
     min_free_disk_bytes: int = MIN_FREE_DISK_BYTES  # no trial starts while less is free
     speed: float | None = 1.0  # of this machine (`protein.run.speed`); None: trials run elsewhere
+    confirm: Confirm | None = (
+        None  # contenders are run again: after the search, or at once (`protein.sweep.confirming`)
+    )
     can_continue: bool = False  # finished trials may go on to more steps, where they left something to go on from
     stop_when: StopWhen | None = None  # no trial is started once this holds; those that run may finish
     until: datetime | None = None  # no trial starts that is not expected to end by then; those that run wait then
@@ -158,9 +164,7 @@ class _Loop:
             max_memory_bytes=settings.max_memory_bytes,
             speed=settings.speed,
         )
-        self._ending = Ending(
-            trials, self._launcher, designer, backend, listener, max_cost_seconds=settings.max_cost_seconds
-        )
+        self._ending = Ending(trials, self._launcher, designer, backend, listener, is_spent=self._is_spent)
         self._watch = Watch((settings.directory, *settings.watched), settings.min_free_disk_bytes)
         self._short = ""  # of disk or memory, in words
         self._failures, self._preemptions = Failures(), Preemptions()
@@ -175,6 +179,12 @@ class _Loop:
         self._mistake = False  # that is because of how the program is written, so those that run are in vain
         self._exhausted = False  # nothing fits the budget now; it may fit later, when running trials have ended
         self._paused = self._stopped_from_outside = False
+        confirm = settings.confirm or Confirm(share=0.0)
+        self._confirm, self._confirmer = confirm, Confirmer(trials.sweep.spec, confirm)
+        self._confirms = False  # contenders are run again now
+        self._searched = ""  # why the search before that has ended, in words
+        self._limit: float | None = confirm.search_seconds(settings.max_cost_seconds)  # of trials of the kind that runs
+        self._num_confirmations, self._confirmations_before = 0, (0, 0.0)  # in all; number and cost before this call
         self._hooks: list[threading.Thread] = []
         self._limits = trials.sweep.spec.limits  # of which it is not told yet whether their metrics are reported
 
@@ -190,12 +200,16 @@ class _Loop:
             max_trials=self._settings.max_trials,
             ended=self._ended,
             trouble=self._in_trouble,
+            confirmation=self._confirmation_status() if self._confirms else None,
         )
 
     def run(self) -> None:
         self._trials.take_over(self._settings.max_cost_seconds)
         self._trials.forget_outside(self._settings.directory)
         self._taken_over = True
+        self._num_confirmations = sum(trial.confirms for trial in self._all_trials())
+        if self._confirm.share is None:
+            self._begin_confirming()
         if self._trials.records:  # the first suggestion may take a while
             self._listener.update(self.status())
         while True:
@@ -207,7 +221,11 @@ class _Loop:
                     self._backend.stop(trial, TrialEnd.INTERRUPTED, TrialEnd.INTERRUPTED.text)
             if not self._trials.running:
                 if self._nothing_to_start() or (self._exhausted and not self._held_back()):
-                    break
+                    if self._is_over() or self._confirms or not self._is_to_confirm():
+                        break
+                    self._searched = self._why_ended()
+                    self._begin_confirming()
+                    continue
                 idle_since = time.monotonic()
                 time.sleep(POLL_SECONDS)
                 self._idle_seconds += time.monotonic() - idle_since
@@ -226,7 +244,7 @@ class _Loop:
         if self._no_more_trials is not None:
             raise self._no_more_trials
         self._ended = self._why_ended() + self._still_queued() + self._without_score()
-        if self._exhausted and self._deadline.reason is None:
+        if self._exhausted and self._deadline.reason is None and not self._confirms:
             require_a_complete_trial(
                 self._trials.sweep,
                 self._all_trials(),
@@ -306,7 +324,7 @@ class _Loop:
     def _nothing_to_start(self) -> bool:
         if self._is_over():
             return True
-        return not self._trials.waiting and (self._exhausted or self._remaining_trials() == 0 or self._is_enough())
+        return not self._waiting() and (self._exhausted or self._remaining_trials() == 0 or self._is_enough())
 
     def _is_over(self) -> bool:
         """Whether no trial is started any more, not even one that waits."""
@@ -316,7 +334,8 @@ class _Loop:
     def _num_free(self) -> int:
         """Returns how many trials can start now."""
         possible = self._backend.num_slots()
-        places = self._settings.workers if possible is None else min(self._settings.workers, possible)
+        workers = 1 if self._confirms else self._settings.workers  # each confirmation decides on the next one
+        places = workers if possible is None else min(workers, possible)
         return min(places - len(self._trials.running), self._launcher.num_free)
 
     def _start_what_may(self) -> None:
@@ -326,14 +345,14 @@ class _Loop:
                 return
             if self._resume_next():
                 continue
-            if self._trials.waiting and (self._remaining_trials() == 0 or self._is_enough()):
+            if self._waiting() and (self._remaining_trials() == 0 or self._is_enough()):
                 self._exhausted = True  # what waits does not fit, and nothing new is wanted
             else:
                 self._exhausted = not self._start_next()
 
     def _resume_next(self) -> bool:
         """Takes up a trial that waits. Returns False when none fits the budget and the time, or none waits."""
-        for number in self._trials.waiting:
+        for number in self._waiting():
             trial = self._trials.records[number]
             expected = None if (cost := trial.predicted_cost_seconds) is None else cost.value
             if not self._deadline.allows(trial, expected, self._all_trials()):
@@ -350,12 +369,15 @@ class _Loop:
 
     def _is_enough(self) -> bool:
         """Whether `stop_when` holds. That is asked once after each finished trial, and when the sweep is resumed."""
+        if self._confirms:
+            return False
         finished = self._trials.num_finished
         if self._settings.stop_when is not None and self._enough is None and finished != self._asked_after:
             self._asked_after, began = finished, time.monotonic()
             space = Space.from_dict(self._trials.sweep.spec.space)
             limits = self._trials.sweep.spec.limits
-            self._enough = self._settings.stop_when.reason(space, self._trials.history(), limits)
+            history = self._trials.history(confirmations=False)
+            self._enough = self._settings.stop_when.reason(space, history, limits)
             self._designer_seconds += time.monotonic() - began
         return self._enough is not None
 
@@ -365,14 +387,71 @@ class _Loop:
     def _remaining_trials(self) -> int | None:
         """Returns how many trials may still be started; None: any number."""
         limit = self._settings.max_trials
-        return None if limit is None else max(limit - self._trials.next_number, 0)
+        if limit is None or self._confirms:
+            return None
+        return max(limit - (self._trials.next_number - self._num_confirmations), 0)
+
+    def _waiting(self) -> list[int]:
+        """Returns the numbers of the trials that wait and are of the kind that runs now."""
+        return [n for n in self._trials.waiting if self._trials.records[n].confirms == self._confirms]
+
+    def _counted(self) -> dict[int, TrialRecord]:
+        """Returns the trials whose cost counts against the limit of the kind that runs now."""
+        records = self._trials.records
+        if not self._num_confirmations and not self._confirms:
+            return records
+        return {n: trial for n, trial in records.items() if trial.confirms == self._confirms}
+
+    def _is_spent(self) -> bool:
+        """Whether trials have spent together what they may."""
+        return self._limit is not None and spent_seconds(self._counted().values()) >= self._limit
+
+    def _is_to_confirm(self) -> bool:
+        """Whether contenders are run again, now that the search has ended by itself."""
+        has_share = bool(self._confirm.share) and self._settings.max_cost_seconds is not None
+        return has_share and has_contender(self._trials.records)
+
+    def _begin_confirming(self) -> None:
+        """Begins to run contenders again, and says what that costs."""
+        self._confirms, self._exhausted, self._deadline.reason = True, False, None
+        before = list(self._counted().values())
+        self._confirmations_before = len(before), spent_seconds(before)
+        began, history = time.monotonic(), self._trials.history()
+        found = self._confirmer.ask(history, math.inf)
+        self._limit = self._confirm.limit(self._settings.max_cost_seconds, self._trials.records, found)
+        self._confirmer.ask(history, self._budget().next_trial_seconds)
+        self._listener.log(self._confirmer.price())
+        self._designer_seconds += time.monotonic() - began
+
+    def _confirmation_status(self) -> ConfirmationStatus:
+        number, before = self._confirmations_before
+        now, found = self._counted().values(), self._confirmer.question
+        return ConfirmationStatus(
+            sure=None if found is None else found.sure,
+            settled=found is not None and found.settled,
+            runs=len(now) - number,
+            spent_seconds=spent_seconds(now) - before,
+            limit_seconds=None if self._limit is None else max(self._limit - before, 0.0),
+            expected_seconds=self._confirmer.expected_seconds,
+        )
+
+    def _verdict(self) -> str:
+        """Returns what the confirmations have shown so far."""
+        self._confirmer.ask(self._trials.history(), self._budget().next_trial_seconds)
+        number, seconds = self._confirmations_before
+        now = list(self._counted().values())
+        return self._confirmer.verdict(len(now) - number, spent_seconds(now) - seconds)
 
     def _why_ended(self) -> str:
         if self._failed is not None:
             self._in_trouble = True
             return f"{self._failed}; run the sweep again to go on"
         if self._stop.is_set():
-            return "stopped from outside" if self._stopped_from_outside else "interrupted"
+            stopped = "stopped from outside" if self._stopped_from_outside else "interrupted"
+            return f"{stopped}; {self._verdict()}" if self._confirms else stopped
+        if self._confirms:
+            parts = (self._searched, self._verdict(), self._deadline.reason or "")
+            return "; ".join(part for part in parts if part)
         if self._enough is not None:
             return self._enough
         if self._deadline.reason is not None:
@@ -401,7 +480,7 @@ class _Loop:
 
     def _start_next(self) -> bool:
         """Suggests, stores and starts one trial. Returns False when nothing fits the budget or should start now."""
-        if not self._trials.waiting:  # else that may be why one of these is not taken up
+        if not self._waiting():  # else that may be why one of these is not taken up
             self._deadline.reason = None
         budget = self._budget()
         if budget.spent:
@@ -426,27 +505,30 @@ class _Loop:
             return False
         trial = self._launcher.start(suggestion, budget, seed=train_seed, suggest_seconds=suggest_seconds)
         if trial is not None:  # else others were queued just now, and come first
+            self._num_confirmations += self._confirms
             self._listener.started(trial)
         return True
 
     def _suggest(self, budget: Budget, seed: int) -> Suggestion | None:
         """Asks the designer. The search begins with the initial config, whatever was tried by hand before."""
         by_hand = [one for one in self._all_trials() if one.kind is SuggestionKind.BY_HAND]
-        if by_hand and len(by_hand) == len(self._trials.records):
+        if by_hand and len(by_hand) == len(self._trials.records) and not self._confirms:
             space = Space.from_dict(self._trials.sweep.spec.space)
             first = self._designer.suggest([], [], budget, seed)
             if first is not None and space.key(first.params) not in [space.key(one.params) for one in by_hand]:
                 return first
         history = self._trials.history(can_continue=self._settings.can_continue)
-        return self._designer.suggest(history, self._trials.running_params(), budget, seed)
+        designer = self._confirmer if self._confirms else self._designer
+        return designer.suggest(history, self._trials.running_params(), budget, seed)
 
     def _budget(self, *, without: int | None = None) -> Budget:
         """Returns what the next trial may cost, or the one that waits `without` whose own cost this is."""
         return next_budget(
-            self._trials.records,
+            self._counted(),
             self._launcher.limits,
-            max_cost_seconds=self._settings.max_cost_seconds,
-            max_trial_seconds=self._settings.max_trial_seconds,
+            max_cost_seconds=self._limit,
+            # A contender has kept the cap once. A run of it that chance makes a little longer is not to be cut there.
+            max_trial_seconds=None if self._confirms else self._settings.max_trial_seconds,
             remaining_trials=self._remaining_trials(),
             without=without,
             num_free=max(self._num_free(), 0),

@@ -330,8 +330,11 @@ class SweepTrials:
             with contextlib.suppress(ProteinError):  # then it is interrupted when its lease or this process has ended
                 self._store.finish_trial(trial, interrupted)
 
-    def history(self, *, can_continue: bool = False) -> list[Observation]:
-        """Returns what the designer learns from the finished trials, oldest first, and which it may continue."""
+    def history(self, *, can_continue: bool = False, confirmations: bool = True) -> list[Observation]:
+        """Returns what the designer learns from the finished trials, oldest first, and which it may continue.
+
+        Without `confirmations` it is what the search has tried.
+        """
         for number, trial in self.records.items():
             if trial.state.finished and number not in self._observed:
                 one = trial.observation()
@@ -339,6 +342,8 @@ class SweepTrials:
                     one = dataclasses.replace(one, excluded=True)
                 self._observed[number] = one
         observed = sorted(self._observed.items())
+        if not confirmations:
+            observed = [(number, one) for number, one in observed if not self.records[number].confirms]
         if not can_continue:
             return [one for _, one in observed]
         resumable = [resuming.resumable_seconds(self.records[number]) for number, _ in observed]

@@ -60,7 +60,7 @@ class SuggestionKind(StrEnum):
     WARM_START = "warm_start"  # a config from the front of the source sweep
     SEARCH = "search"
     CONTINUATION = "continuation"  # a finished trial goes on to more steps
-    REEVALUATION = "reevaluation"  # a config run again with a new seed: only in stores of version 0.1
+    REEVALUATION = "reevaluation"  # a config run again with a new seed, to confirm it (in stores of 0.1: by the search)
     RANDOM = "random"  # the method is random search
     FALLBACK = "fallback"  # a random config where the engine had none
     BY_HAND = "by_hand"  # a config that a person has queued
@@ -84,6 +84,11 @@ class Suggestion:
     predicted_cost_seconds: Estimate | None = None
     continues: int | None = None  # number of the trial whose run it goes on with; None: it begins a run of its own
     continued_seconds: float = 0.0  # of training that lie behind the checkpoint from which it goes on
+
+    @property
+    def confirms(self) -> bool:
+        """Whether it runs a config again to confirm it: no part of the search (`protein.sweep.confirming`)."""
+        return self.kind is SuggestionKind.REEVALUATION
 
 
 MAX_BUSY_SHARE = 0.99  # of a trial's seconds: it has trained in some of them

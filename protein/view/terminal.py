@@ -184,8 +184,13 @@ def spent_at_start(status: SweepStatus) -> float:
 def progress(status: SweepStatus, spent_before: float) -> BudgetProgress:
     """Returns the progress of a sweep.
 
-    The ETA uses the rate since this process began, when `spent_before` had been spent.
+    The ETA uses the rate since this process began, when `spent_before` had been spent. While contenders are run again,
+    the progress is that of these runs.
     """
+    if (now := status.confirmation) is not None:
+        running = sum(trial.cost_seconds for trial in status.trials if trial.state is TrialState.RUNNING)
+        rest = max(now.expected_seconds - running, 0.0)
+        return BudgetProgress(spent_seconds=now.spent_seconds, budget_seconds=now.limit_seconds, eta_seconds=rest)
     spent, budget = status.spent_seconds, status.sweep.max_cost_seconds
     eta = None
     gained = spent - spent_before

@@ -23,7 +23,7 @@ from protein.run.command import CommandBackend
 from protein.sweep.launching import Launcher
 from protein.sweep.resuming import Place
 from protein.sweep.trials import SweepTrials
-from protein.types import Outcome, Trial, TrialEnd, TrialRecord, TrialState
+from protein.types import Outcome, SuggestionKind, Trial, TrialEnd, TrialRecord, TrialState
 
 PROGRAM = """
 import argparse, math
@@ -506,3 +506,37 @@ def test_a_waiting_trial_that_a_rival_has_taken_up_ends_the_sweep_here(
     monkeypatch.setattr(SweepTrials, "resume", beside_a_rival)
     assert sweep() == 2
     assert capsys.readouterr().err.startswith("error: sweep 'train' is being run by process ")
+
+
+def test_contenders_are_run_again_on_fresh_seeds(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    noisy = PROGRAM.replace("/ step)", "/ step + 0.3 * (given.seed % 997 / 997))")
+    (folder / "train.py").write_text(noisy.replace("given =", 'parser.add_argument("--seed", type=int)\ngiven ='))
+    text = command("{python} -S train.py --seed {{seed}} --lr {{lr}} --steps {{steps}}")
+    assert sweep("--method", "random", text=text, trials=6) == 0  # what it tries does not depend on costs
+    capsys.readouterr()
+    assert main(["best", "train", "--confirm", "2", "--max-cost", "1m", "--json"]) == 0
+    printed = capsys.readouterr()
+    said = json.loads(printed.out)["confirmation"]
+    assert said["runs"] > 0 and said["before"]["trial"] in range(6) and 0.0 < said["sure"] <= 1.0
+    assert said["verdict"].startswith("confirmed: " if said["settled"] else "not settled: ")
+    assert "confirming takes about" in printed.err and "confirmation: run 2 of trial " in printed.err
+    assert main(["best", "train", "--confirm", "2", "--max-cost", "0.001s"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.index("before: trial") < shown.index("now: trial") < shown.index("tried as:")
+    store = storage.open_store("runs/protein.db")
+    record = store.find_sweep("train")
+    assert record is not None
+    trials = store.trials(record.id)
+    store.close()
+    again = [trial for trial in trials if trial.kind is SuggestionKind.REEVALUATION]
+    assert len(again) == said["runs"] and len({trial.seed for trial in trials}) == len(trials)
+    # The program is gone, or the flags do not fit: one line, and nothing is lost.
+    (folder / "train.py").rename(folder / "gone.py")
+    for words, said in (
+        (["--confirm"], r"the command of this sweep runs train\.py, which is not here .*"),
+        (["--confirm", "1"], r"--confirm '1' is not a whole number from 2 on; .*"),
+        (["--max-cost", "1m"], r"--max-cost 1m is what confirming may cost; it goes with --confirm"),
+        (["--confirm", "--max-cost", "soon"], r"--max-cost 'soon'.*"),
+    ):
+        assert main(["best", "train", *words]) == 2
+        assert re.fullmatch(f"error: {said}\n", capsys.readouterr().err), words

@@ -18,7 +18,7 @@ export const ENDS = {
 export const KINDS = {
   initial_config: "the initial config, tried first", initial_design: "one of the space-filling trials at the beginning",
   warm_start: "from the front of a sweep that this one learns from", search: "the search for configs that improve the front",
-  continuation: "a finished trial goes on to more steps", reevaluation: "a config that was run before, now with a new seed",
+  continuation: "a finished trial goes on to more steps", reevaluation: "a config is run again with a new seed, to confirm it",
   random: "a random config: the method is random search", fallback: "a random config, because the engine had none", by_hand: "by hand: a person has queued it",
 };
 
