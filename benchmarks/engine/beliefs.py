@@ -3,9 +3,10 @@
     python benchmarks/engine/beliefs.py --half development --settings "belief_fade=10"
     python benchmarks/engine/beliefs.py                                # the half that is reported
 
-Conditions, on the same task and seed; the beliefs are about half of the numeric parameters but the cost parameter,
-drawn by the seed. Coordinates and spreads are in shares of the parameter's range on its scale. Best values are those of
-the best config that a search of the noiseless truth finds (`engine.reference`).
+Conditions, on the same task and seed. The beliefs are about half of the numeric parameters that hardly change what a
+trial costs, drawn by the seed: most people know such values, and about a large network nobody is wrong cheaply.
+Coordinates and spreads are in shares of the parameter's range on its scale. Best values are those of the best config
+that a search of the noiseless truth finds (`engine.reference`).
 
     none     the engine without a belief
     right    centre drawn around the best value with the spread .1, which is also what is said
@@ -34,7 +35,7 @@ import numpy as np
 from engine.cells import figures, play
 from engine.methods import Engine
 from engine.paired import differences, measure, show
-from engine.reference import best_config, reference
+from engine.reference import Array, Searchable, best_config, reference, searchable
 from engine.tasks import make_task
 from engine.variants import variant
 
@@ -50,13 +51,26 @@ HALVES = {
 }
 SPREADS = {"right": 0.1, "vague": 0.25, "wrong": 0.1}
 BUDGETS = {10: 50, 25: 80}  # mean random-trial costs, and the most trials
+ABOUT_THE_SAME = 1.3
 RESULT = machine.RESULTS / "engine_beliefs.json"
 
 
-def believing(space: Space, x_best: np.ndarray, condition: str, seed: int) -> Space:
-    """Returns the space with beliefs about half of its numeric parameters, around the best values or far from them."""
+def cheap_to_change(model: Searchable, x: Array) -> list[int]:
+    """Returns the numeric parameters whose ends cost about the same, everything else as in x, `d`."""
+    found = []
+    for i, parameter in enumerate(model.space.parameters):
+        if not isinstance(parameter, Categorical) and i != model.space.cost_index:
+            ends = np.repeat(x[None, :], 2, axis=0)
+            ends[:, i] = 0.0, 1.0
+            low, high = model.final(model.space.canonical(ends))[1].tolist()
+            if max(low, high) < ABOUT_THE_SAME * min(low, high):
+                found.append(i)
+    return found
+
+
+def believing(space: Space, x_best: Array, numeric: list[int], condition: str, seed: int) -> Space:
+    """Returns the space with beliefs about half of some parameters, around the best values or far from them."""
     rng = np.random.default_rng([seed, 5])
-    numeric = [i for i, p in enumerate(space.parameters) if not isinstance(p, Categorical) and i != space.cost_index]
     chosen = rng.permutation(numeric)[: math.ceil(len(numeric) / 2)]
     shifts, parameters = rng.standard_normal(len(numeric)), list(space.parameters)
     for i, shift in zip(chosen.tolist(), shifts.tolist(), strict=False):
@@ -85,9 +99,10 @@ def run_cell(job: tuple[str, int, str, int]) -> dict[str, Any]:
     family = name.rpartition("@")[0]
     task = make_task(family, seed)
     scale, x_best = reference(task), best_config(task)
+    numeric = cheap_to_change(searchable(task), x_best)
     row: dict[str, Any] = {"family": name, "seed": seed}
     for condition in ("none", *SPREADS):
-        space = task.space if condition == "none" else believing(task.space, x_best, condition, seed)
+        space = task.space if condition == "none" else believing(task.space, x_best, numeric, condition, seed)
         total = budget * scale.mean_cost
         engine = Engine(space, task.start, seed, variant(f"num_continued=0;{settings}"))
         run = play(task, engine, total_seconds=total, cap=BUDGETS[budget], seed=seed)

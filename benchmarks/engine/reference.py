@@ -85,18 +85,20 @@ def _of_surrogate(model: Surrogate | Table | SurrogateTask) -> Reference:
     return search(model)
 
 
+def searchable(task: Task) -> Searchable:
+    """Returns the truth of a task. Raises `ValueError` where it is no formula or model."""
+    if isinstance(task, SyntheticTask | SurrogateTask):
+        return task
+    if isinstance(task, RecordedTask):
+        return task.surrogate
+    if isinstance(task, RlTask):
+        return task.table
+    raise ValueError(f"the truth of '{task.family}' cannot be searched")
+
+
 def best_config(task: Task) -> Array:
     """Returns the unit coordinates, `d`, of the best config of a task whose truth is a formula or a model."""
-    model: Searchable | Surrogate | Table | None = None
-    if isinstance(task, SyntheticTask | SurrogateTask):
-        model = task
-    elif isinstance(task, RecordedTask):
-        model = task.surrogate
-    elif isinstance(task, RlTask):
-        model = task.table
-    if model is None:
-        raise ValueError(f"the truth of '{task.family}' cannot be searched")
-    return _searched(model)[1]
+    return _searched(searchable(task))[1]
 
 
 def search(task: Searchable) -> Reference:

@@ -6,7 +6,6 @@ Notation
                probability over that of the favourite
     w          probability that a belief is wrong, before any result: `EngineSettings.belief_doubt`
     n          trials of the sweep that have ended;  B  `EngineSettings.belief_fade`
-    u*         where the score is highest in this parameter
 
 A belief enters the search in three places. Half of the initial design is drawn from it, and so are some candidates.
 In every second suggestion the value of a candidate (see `protein.engine.acquisition`) is multiplied by
@@ -17,17 +16,12 @@ What the user holds to be impossible is thus at most 1 / w times less worth than
 many beliefs there are, and they fade as trials come in. The other suggestions do not know the beliefs. So there are
 results from elsewhere, which a wrong belief can be told by.
 
-A belief is tested against the results before each suggestion. The model draws functions that agree with the results,
-along this parameter alone, through the best points that are known. Where each is highest is a draw of u*. Draws that
-know nothing of the results show P(u*) of the model alone: the ends of a range are more often highest than its middle.
-The results are
-
-    E[ belief(u*) / P(u*) ]  over draws that agree with them
-
-times likelier if u* is distributed as the belief says than if nothing is believed (the Bayes factor). With w, this
-gives the probability that the belief is wrong. Above `EngineSettings.belief_dropped`, this suggestion ignores the
-belief. Nothing is remembered: later results may bring it back. A belief about the cost parameter is not tested, since
-scores rise with it nearly everywhere.
+A belief is tested against the results before it is followed. If it is right, the mean score over values that are drawn
+from it, at the best points that are known, is higher than that over the whole range. By the score model the difference
+of the two means is normally distributed. Before any result it is as likely above 0 as below. So the results make the
+belief P(above 0) / P(below 0) times likelier to be right than wrong, which turns w into the probability that it is
+wrong. Above `EngineSettings.belief_dropped`, this suggestion ignores the belief. Nothing is remembered: later results
+may bring it back. A belief about the cost parameter is not tested, since scores rise with it nearly everywhere.
 
 Source: Hvarfner et al., piBO: Augmenting Acquisition Functions with User Beliefs for Bayesian Optimization (2022),
 equation 6, for the fading. That a belief is tested while the sweep runs is also done in DynaBO (arXiv 2511.02570), by
@@ -37,19 +31,18 @@ another test.
 import dataclasses
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import expit, log_ndtr, logit, ndtr, ndtri
 
-from protein.engine.gp import Array
+from protein.engine.gp import Array, GaussianProcess
+from protein.engine.joint_fit import model_inputs
 from protein.engine.score_model import ScoreModel
 from protein.engine.settings import EngineSettings
 from protein.space import Categorical, Space
 from protein.space.parameters import unit_belief
 
 _MAX_SD = 100.0  # of a belief in unit coordinates: beyond it is even, and differences of the normal tails are rounding
-_NUM_BINS = 16  # of a parameter's range, in which u* is looked for
-_NUM_DRAWS = 256  # of functions, of each kind
-_NUM_THROUGH = 6  # known points through which they are drawn
-_JITTER = 1e-8
+_NUM_BEST = 12  # points at which a belief is tested
+_NUM_VALUES = 6  # of the parameter, drawn from the belief and from the whole range, at each of them
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -99,22 +92,37 @@ class Beliefs:
             likeness *= np.where(active[:, i], self._likeness(i, x[:, i]), 1.0)
         return np.asarray(np.log((1.0 - doubt) * likeness + doubt))
 
-    def tested(self, score: ScoreModel, x_best: Array, settings: EngineSettings, rng: np.random.Generator) -> "Beliefs":
-        """Returns the beliefs without those that are more likely wrong than `belief_dropped`, given the results.
+    def tested(self, score: ScoreModel, x_known: Array, settings: EngineSettings) -> "Beliefs":
+        """Returns the beliefs without those that are wrong with a probability above `belief_dropped`.
 
         Args:
             score: the model of the scores.
-            x_best: `k x d`, points that are known to be good, best first.
+            x_known: `n x d`, the trials that gave a score.
             settings: of the engine.
-            rng: source of randomness.
         """
+        wrong = expit(logit(settings.belief_doubt) - self.log_odds(score, x_known))
+        kept = [i for i, one in zip(self.positions, wrong.tolist(), strict=True) if one <= settings.belief_dropped]
+        return dataclasses.replace(self, held=tuple(kept))
 
-        def wrong(i: int) -> float:
-            right = (1.0 - settings.belief_doubt) * self.bayes_factor(i, score, x_best[:_NUM_THROUGH], rng)
-            return settings.belief_doubt / (settings.belief_doubt + right)
-
-        held = [i for i in self.positions if i == self.space.cost_index or wrong(i) <= settings.belief_dropped]
-        return dataclasses.replace(self, held=tuple(held))
+    def log_odds(self, score: ScoreModel, x_known: Array) -> Array:
+        """Returns ln of how many times likelier each belief is right than wrong by the results, as many."""
+        process, log_odds = score.process, np.zeros(len(self.positions))
+        assert isinstance(process, GaussianProcess)
+        x_best = x_known[np.argsort(-score.mean(x_known), kind="stable")[:_NUM_BEST]]
+        active = self.space.active(x_best)
+        for position, i in enumerate(self.positions):
+            x = np.repeat(x_best[active[:, i]], _NUM_VALUES, axis=0)
+            if i == self.space.cost_index or not len(x):
+                continue
+            even = x.copy()
+            x[:, i] = even[:, i] = np.tile((np.arange(_NUM_VALUES) + 0.5) / _NUM_VALUES, len(x) // _NUM_VALUES)
+            x[:, i] = self._quantile(i, x[:, i])
+            both = self.space.canonical(np.concatenate([x, even]))
+            weights = np.repeat([1.0, -1.0], len(x)) / len(x)
+            mean, sd = process.contrast(model_inputs(self.space, both, process), weights)
+            height = mean / sd
+            log_odds[position] = log_ndtr(height) - log_ndtr(-height)
+        return log_odds
 
     def _number(self, i: int) -> tuple[float, float]:
         """Returns a belief's centre and standard deviation in unit coordinates; of a choice its bin and probability."""
@@ -143,38 +151,3 @@ class Beliefs:
             return np.asarray(np.where(q < sd, center, parameter.encode(others[which].astype(np.float64))))
         low, high = ndtr((0.0 - center) / sd), ndtr((1.0 - center) / sd)
         return np.asarray(np.clip(center + sd * ndtri(low + q * (high - low)), 0.0, 1.0))
-
-    def _mass(self, i: int, edges: Array) -> Array:
-        """Returns the belief's probability of each bin between `k + 1` edges, `k`."""
-        parameter, (center, sd) = self.space.parameters[i], self._number(i)
-        if isinstance(parameter, Categorical):
-            middle = parameter.decode(0.5 * (edges[1:] + edges[:-1]))
-            other = (1.0 - sd) / (len(parameter.choices) - 1)
-            return np.asarray(np.where(middle == parameter.decode(np.array([center])), sd, other))
-        below = ndtr((edges - center) / sd)
-        return np.asarray(np.diff(below) / (below[-1] - below[0]))
-
-    def bayes_factor(self, i: int, score: ScoreModel, x_best: Array, rng: np.random.Generator) -> float:
-        """Returns how much likelier the results are if the belief is right than if nothing is known."""
-        x_best = x_best[self.space.active(x_best)[:, i]]
-        values = self.space.parameters[i].values()
-        num_bins = _NUM_BINS if values is None else min(len(values), _NUM_BINS)
-        edges = np.linspace(0.0, 1.0, num_bins + 1)
-        x = np.repeat(x_best, num_bins, axis=0)
-        x[:, i] = np.tile(0.5 * (edges[1:] + edges[:-1]), len(x_best))
-        bins = np.tile(np.arange(num_bins), len(x_best))
-        x = self.space.canonical(x)
-        valid = self.space.valid(x) & self.space.active(x)[:, i]
-        x, bins = x[valid], bins[valid]
-        if not len(x):
-            return 1.0
-        able = np.bincount(bins, minlength=num_bins) > 0  # bins that no valid point has cannot be the best ones
-        mass = np.where(able, self._mass(i, edges), 0.0)
-        if not mass.sum() > 0.0:
-            return 0.0
-        nothing, known = (
-            np.bincount(bins[np.argmax(score.draws(x, _NUM_DRAWS, rng, prior=prior), axis=1)], minlength=num_bins)
-            for prior in (True, False)
-        )
-        share = (nothing + able) / (_NUM_DRAWS + able.sum())  # no bin is impossible because few draws missed it
-        return float(known / _NUM_DRAWS @ (mass / mass.sum() / np.where(able, share, 1.0)))

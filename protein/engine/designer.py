@@ -50,6 +50,7 @@ _NUM_RANDOM = 256  # points drawn to find one random point that is new and fits 
 _INITIAL_CONFIG = "initial config"
 _NUM_LOOKED_THROUGH = 4  # next points of the design; without a cost parameter, the cheapest of them is taken
 _MIN_COSTS = 3  # with fewer measured costs, a prediction without a cost parameter is a guess
+_FADED = 0.05  # with the default fade after 200 trials; below this, beliefs are no longer looked at
 _MAX_LEAST_P_OK = 0.9  # the highest p_ok that is required
 _UNSAFE_PENALTY = 1e6  # penalty on the log value for each unit by which p_ok is too low
 
@@ -318,6 +319,12 @@ class Search:
         self._start, self._listed = start, listed
         self._cost = affordable.model
         self._score = fit_score_model(space, data, settings, [source.scores for source in sources])
+        # Every second suggestion ignores beliefs. Without results from elsewhere, nothing could contradict them.
+        self._belief_power = settings.belief_fade / max(data.num_trials - len(data.x_running), 1)
+        follows = self._belief_power >= _FADED and data.num_trials % settings.belief_every == 0
+        self._beliefs = (
+            beliefs.tested(self._score, data.x_scored, settings) if beliefs is not None and follows else None
+        )
         # Where no source sweep makes the new scores much likelier, only costs of them are used.
         self._source = None if self._score.source is None else sources[self._score.source]
         self._failure, self._least_p_ok = self._failures()
@@ -328,10 +335,6 @@ class Search:
         self._keeps = self._limits.keeps(self._x_front)
         self._beaten_mean, self._beaten_log_cost = self._to_beat()
         self._able, self._x_longer, self._which_longer = self._longer_runs(continuable)
-        # Every second suggestion ignores beliefs. Without results from elsewhere, nothing could contradict them.
-        follows = beliefs is not None and data.num_trials % settings.belief_every == 0
-        self._beliefs = beliefs.tested(self._score, self._centers(), settings, rng) if beliefs and follows else None
-        self._belief_power = settings.belief_fade / max(data.num_trials - len(data.x_running), 1)
 
     def _failures(self) -> tuple[FailureModel, float]:
         """Returns the model of failures, and the least probability of a score that a new trial needs.

@@ -197,20 +197,6 @@ class ScoreModel:
         """Returns mu alone, `m`: for many points this takes a fraction of the time."""
         return self.process.mean(model_inputs(self.space, x_unit, self.process)) + self.line(x_unit)
 
-    def draws(self, x_unit: Array, num_draws: int, rng: np.random.Generator, *, prior: bool = False) -> Array:
-        """Returns z without noise at `m x d` points of drawn functions, `num_draws x m`.
-
-        They are drawn from the posterior, or from the `prior` with the hyperparameters that were found. A model that is
-        averaged has no such draws here.
-        """
-        assert isinstance(self.process, GaussianProcess)
-        inputs = model_inputs(self.space, x_unit, self.process)
-        covariance = self.process.kernel(inputs, inputs) if prior else self.process.covariance(inputs)
-        values, vectors = np.linalg.eigh(covariance)
-        factor = vectors * np.sqrt(np.maximum(values, 0.0))
-        mean = self.line(x_unit) if prior else self.mean(x_unit)
-        return np.asarray(mean + rng.standard_normal((num_draws, len(x_unit))) @ factor.T)
-
     def line(self, x_unit: Array) -> Array:
         """Returns what the prior mean of z adds to the process at `m x d` points, `m`."""
         return np.asarray(self.trend * (_cost_coordinate(self.space, x_unit) - self.center))

@@ -1,6 +1,5 @@
 """Beliefs: drawn, weighed, tested against results; and what the engine does with right and wrong ones."""
 
-import dataclasses
 import math
 
 import numpy as np
@@ -10,7 +9,8 @@ from hypothesis import strategies as st
 from scipy.stats import truncnorm
 
 from protein.engine.beliefs import Beliefs
-from protein.engine.gp import Array
+from protein.engine.gp import Array, GaussianProcess
+from protein.engine.history import History
 from protein.engine.score_model import ScoreModel
 from protein.engine.settings import EngineSettings
 from protein.space import Categorical, Float, Integer, Parameter, Space
@@ -97,14 +97,31 @@ def test_any_belief_is_drawn_and_weighed(parameter: Parameter, constrained: bool
     assert found.log_weight(center, 0.1)[0] == pytest.approx(0.0, abs=1e-6)
 
 
-def test_where_nothing_is_known_a_belief_is_neither_right_nor_wrong() -> None:
-    """The Bayes factor is about 1, whatever is believed, so that the doubt stays what it was."""
-    x = space(None).sample(4, np.random.default_rng(0))
-    score = ScoreModel.fit(space(None), x, np.zeros(4))
-    for belief, opt in (((1e-4, 3.0), "adam"), ((1e-5, 1.0 + 1e-12), "lion"), ((1e-2, 1e12), "sgd")):
-        found = beliefs(space(belief, (opt, 0.8)))
-        for i in (0, 2):
-            assert 0.5 < found.bayes_factor(i, score, x, np.random.default_rng(0)) < 2.0
+def log_odds(believed: Space, x: Array, scores: Array) -> list[float]:
+    return beliefs(believed).log_odds(ScoreModel.fit(believed, x, scores), x).tolist()
+
+
+def test_the_odds_are_those_that_functions_drawn_from_the_model_show() -> None:
+    believed = space((1e-4, 3.0))
+    x = believed.sample(6, np.random.default_rng(3))
+    score = ScoreModel.fit(believed, x, np.random.default_rng(4).standard_normal(6))
+    process = score.process
+    assert isinstance(process, GaussianProcess)
+    places = np.random.default_rng(5).random((8, process.x.shape[1]))
+    weights = np.array([1.0, 1.0, 1.0, 1.0, -1.0, -1.0, -1.0, -1.0]) / 4.0
+    cross = process.kernel(places, process.x)
+    inverse = np.linalg.inv(process.chol @ process.chol.T)
+    covariance = process.kernel(places, places) - cross @ inverse @ cross.T
+    expected = weights @ cross @ inverse @ process.y, math.sqrt(weights @ covariance @ weights)
+    assert process.contrast(places, weights) == pytest.approx(expected, rel=1e-6)
+
+
+def test_equal_scores_say_nothing_and_no_result_is_too_clear() -> None:
+    believed = space((1e-4, 3.0), ("lion", 0.8))
+    x = believed.sample(30, np.random.default_rng(0))
+    assert log_odds(believed, x, np.zeros(30)) == pytest.approx([0.0, 0.0])
+    extreme = log_odds(believed, x, np.where(x[:, 0] > 0.5, 1e9, -1e9))
+    assert extreme[0] < -3.0 and np.isfinite(extreme).all()
 
 
 def landscape(x: Array) -> Array:
@@ -125,9 +142,9 @@ def test_results_contradict_a_wrong_belief_and_no_right_one(
 ) -> None:
     believed = space(lr, opt)
     x = believed.sample(40, np.random.default_rng(1))
-    y = landscape(x)
-    score = ScoreModel.fit(believed, x, y)
-    tested = beliefs(believed).tested(score, x[np.argsort(-y)], SETTINGS, np.random.default_rng(0))
+    data = History.of(believed, [observed(believed, params) for params in believed.from_unit_many(x)], [])
+    score = ScoreModel.fit(believed, data.x_scored, data.scores)
+    tested = beliefs(believed).tested(score, data.x_scored, SETTINGS)
     assert tested.dropped == dropped
 
 
@@ -194,9 +211,8 @@ def test_what_does_not_exist_is_not_drawn_weighed_or_tested() -> None:
     weight = found.log_weight(believed.to_unit_many(points), 0.1)
     assert weight[0] == pytest.approx(0.0, abs=1e-6) and weight[1] == pytest.approx(math.log(0.1), abs=1e-3)
     assert weight[2] == pytest.approx(math.log(0.9 * 0.1 / 0.9 + 0.1)), "of the model alone"
-    x = believed.to_unit_many([{"model": "forest"}])
-    score = ScoreModel.fit(believed, x, np.zeros(1))
-    assert found.bayes_factor(1, score, x, rng) == 1.0
+    x = believed.to_unit_many([{"model": "forest"}, {"model": "forest"}])
+    assert log_odds(believed, x, np.array([0.0, 1.0]))[1] == 0.0
     designer, history = make_designer("protein", believed, None), list[Observation]()
     for number in range(12):
         suggestion = designer.suggest(history, [], Budget(), number)
@@ -221,12 +237,8 @@ def test_a_space_of_few_points_may_have_beliefs() -> None:
 
 
 def test_a_belief_about_the_cost_parameter_is_never_tested() -> None:
-    believed = Space(
-        [Integer("steps", 10, 1000, "log", belief=(10, 1.5)), Float("a", 0.0, 1.0)], cost_parameter="steps"
-    )
+    steps = Integer("steps", 10, 1000, "log", belief=(10, 1.5))
+    believed = Space([steps, Float("a", 0.0, 1.0)], cost_parameter="steps")
     x = believed.sample(20, np.random.default_rng(0))
-    score = ScoreModel.fit(believed, x, 5.0 * x[:, 0])
-    found = beliefs(believed)
-    assert found.tested(score, x, SETTINGS, np.random.default_rng(0)) == found
-    free = Space(believed.parameters)
-    assert beliefs(free).tested(dataclasses.replace(score, space=free), x, SETTINGS, np.random.default_rng(0)).dropped
+    assert log_odds(believed, x, 5.0 * x[:, 0]) == [0.0]
+    assert log_odds(Space(believed.parameters), x, 5.0 * x[:, 0])[0] < -1.0
