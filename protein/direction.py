@@ -24,6 +24,14 @@ def stored_score(value: float | None, direction: Direction) -> float | None:
     return _flipped(value, direction)
 
 
+def stored_range(possible: tuple[float, float] | None, direction: Direction) -> tuple[float, float] | None:
+    """Returns the lowest and the highest possible score of the user's as scores are stored; None for None."""
+    if possible is None or direction is Direction.MAXIMIZE:
+        return possible
+    low, high = possible
+    return stored_score(high, direction), stored_score(low, direction)
+
+
 @overload
 def shown_score(value: float, direction: Direction) -> float: ...
 @overload

@@ -69,6 +69,31 @@ def direction(value: Any) -> Direction:
     return Direction(value)
 
 
+def score_range(value: Any, what: str = "score_range") -> list[float | None] | None:
+    """Returns the lowest and the highest possible score as a sweep keeps them: None for an end that is open.
+
+    Raises:
+        UsageError: no pair of numbers, the lowest first.
+    """
+    if value is None:
+        return None
+    pair = None if isinstance(value, str | Mapping) or not isinstance(value, Iterable) else list(value)
+    if pair is None or len(pair) != 2:
+        raise UsageError(f"{what} must be the lowest and the highest possible score, as in (0, 1), got {shown(value)}")
+    ends: list[float | None] = []
+    for given, open_end in zip(pair, (-math.inf, math.inf), strict=True):
+        end = plain(given)
+        if end is not None and (isinstance(end, bool) or not isinstance(end, int | float) or math.isnan(end)):
+            raise UsageError(f"{what}: {given!r:.80} is not a number; give numbers, and None for an open end")
+        ends.append(None if end is None or end == open_end else float(end))
+    low, high = ends
+    if low is None and high is None:
+        raise UsageError(f"{what} has two open ends, so it says nothing; leave it out")
+    if not (-math.inf if low is None else low) < (math.inf if high is None else high):
+        raise UsageError(f"{what}: the lowest score {low} is not below the highest {high}; swap them or widen it")
+    return ends
+
+
 def listed(values: Any, what: str) -> list[Any]:
     """Returns the values of an iterable. Raises `UsageError`, "`what`, got ...", for text, a mapping, anything else."""
     if isinstance(values, str | Mapping) or not isinstance(values, Iterable):

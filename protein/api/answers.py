@@ -42,6 +42,7 @@ from protein.api.recommended import (
     stored_space,
 )
 from protein.columns import DOT_FIELDS, TrialColumns
+from protein.direction import stored_range
 from protein.engine import results
 from protein.engine.results import Contender, Outlook, RangeEnd
 from protein.engine.sample import MAX_WHOLE, Sample, sample_of, sampled
@@ -276,8 +277,8 @@ def sweep_hindsight(sweep: SweepRecord, trials: Sequence[TrialRecord]) -> "list[
 
 
 def highest_score(sweep: SweepRecord) -> float:
-    """Returns the highest possible score; infinite where it is not known."""
-    known = score_range(sweep.spec.env)
+    """Returns the highest possible score, as scores are stored; infinite where it is not known."""
+    known = stored_range(score_range(sweep.spec), sweep.spec.direction)
     return math.inf if known is None else known[1]
 
 

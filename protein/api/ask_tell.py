@@ -23,12 +23,13 @@ import numpy as np
 from protein import validate
 from protein.api import by_hand
 from protein.api.definition import Options
-from protein.direction import shown_contender, shown_estimate, stored_score
+from protein.direction import shown_contender, shown_estimate, stored_range, stored_score
 from protein.engine.budget import RunningCost, budget_left, limit_reached, why_nothing
 from protein.engine.laws import Laws, fit_laws
 from protein.engine.recommend import contenders
 from protein.engine.results import Contender, best
 from protein.engine.sample import sampled
+from protein.engine.settings import EngineSettings
 from protein.errors import UsageError
 from protein.space import Space
 from protein.sweep.methods import make_designer
@@ -46,8 +47,10 @@ from protein.types import (
     TrialState,
     is_score,
     parse_limits,
+    with_open_ends,
 )
 from protein.validate import number, plain_params, shown
+from protein.view import text
 
 
 class Protein:
@@ -63,6 +66,7 @@ class Protein:
         max_trials: int | None = None,
         start: Params | None = None,
         direction: Literal["maximize", "minimize"] = "maximize",
+        score_range: Sequence[float | None] | None = None,
         method: str = "protein",
         can_continue: bool = False,
         require: Mapping[str, str] | Sequence[str] | str | None = None,
@@ -81,6 +85,8 @@ class Protein:
                 large budget, each may be more expensive.
             start: the initial config, tried first; None: the middle of every range (method "protein").
             direction: whether a higher score is better, or a lower one.
+            score_range: the lowest and the highest possible score, as in (0, 1) for an accuracy, with None for an open
+                end; None: not known. Predictions stay inside.
             method: "protein"; for comparison "random", or one of Optuna's samplers, as in "optuna:tpe".
             can_continue: your training keeps what a longer run needs. Then a suggestion whose `continues` is not None
                 is to go on with that trial, to a larger value of the space's `cost_parameter`, at the cost of the rest.
@@ -111,8 +117,17 @@ class Protein:
         self._space = space
         sources = [[self._inward(one) for one in trials] for trials in _listed_sources(warm_start)]
         self._limits = options.require or ()
+        ends = validate.score_range(score_range)
+        self._score_range = None if ends is None else with_open_ends(ends)
+        settings = EngineSettings(score_range=stored_range(self._score_range, options.direction))
         self._designer = make_designer(
-            method, space, options.start, seed=options.seed, warm_start=sources, limits=self._limits
+            method,
+            space,
+            options.start,
+            seed=options.seed,
+            settings=settings,
+            warm_start=sources,
+            limits=self._limits,
         )
         self._observations: list[Observation] = []
         self._pending: list[Suggestion] = []
@@ -163,7 +178,8 @@ class Protein:
         if chosen is None:
             return None
         numbers = tuple(known for i in chosen.trials if (known := seen[i].number) is not None)
-        return shown_contender(dataclasses.replace(chosen, trials=numbers), self._options.direction)
+        found = shown_contender(dataclasses.replace(chosen, trials=numbers), self._options.direction)
+        return dataclasses.replace(found, score=text.within(found.score, self._score_range))
 
     def laws(self) -> Laws:
         """Returns how each parameter's best value changes with cost; `Laws.plan` gives the config to try at a cost.

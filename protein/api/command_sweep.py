@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from protein import envs_c
+from protein import envs_c, validate
 from protein.api import stores
 from protein.api.definition import check_name
 from protein.config.resolve import file_name
@@ -55,6 +55,7 @@ class CommandOptions:
         resume_flag: words for a trial that goes on from `{checkpoint}`.
         chdir: folder in which the command runs.
         accept_exit_codes: with which it has ended well, too, as in "1,134".
+        score_range: the lowest and the highest possible score, as in "0,1"; either may be left out.
     """
 
     command: str | None = None
@@ -68,6 +69,7 @@ class CommandOptions:
     resume_flag: str | None = None
     chdir: str | None = None
     accept_exit_codes: str | None = None
+    score_range: str | None = None
 
 
 def define(
@@ -116,7 +118,10 @@ def define(
         direction = (given.direction or Direction.MAXIMIZE).value
     if direction not in [one.value for one in Direction]:
         raise UsageError(f"--direction '{direction}' must be maximize or minimize")
-    config = {"own": {"start": given.start}, commands.SECTION: command.to_dict()}
+    own: dict[str, Any] = {"start": given.start}
+    if (possible := _score_range(asked.score_range) or given.score_range) is not None:
+        own["score_range"] = possible
+    config = {"own": own, commands.SECTION: command.to_dict()}
     return SweepSpec(
         name=name,
         env=program,
@@ -127,6 +132,20 @@ def define(
         config=config,
         provenance=provenance.collect(config),
     )
+
+
+def _score_range(text: str | None) -> list[float | None] | None:
+    """Returns the possible scores of `--score-range`. Raises `UsageError` for anything but two numbers."""
+    if text is None:
+        return None
+    ends = text.split(",")
+    try:
+        numbers = [float(end) if end.strip() else None for end in ends]
+    except ValueError:
+        numbers = []
+    if len(numbers) != 2:
+        raise UsageError(f"--score-range '{text}' must be LOWEST,HIGHEST, as in 0,1; leave out an end that is open")
+    return validate.score_range(numbers, "--score-range")
 
 
 def runs_command(config: Mapping[str, Any]) -> bool:

@@ -66,8 +66,8 @@ def create_or_resume(
     """Returns the stored sweep of a name, and whether it was created now.
 
     The budget is that of a new sweep. With `accept_changes`, a command may be run and read in another way from now on.
-    What is searched stays. Limits on measured values may change: they only say how it is searched, and what is
-    recommended.
+    What is searched stays. Limits on measured values and the possible scores may change: they only say how it is
+    searched and seen, and what is recommended. Without possible scores a sweep keeps its own.
 
     Raises:
         UsageError: the store holds another sweep of this name; the message names the differences.
@@ -91,6 +91,9 @@ def create_or_resume(
             " another name"
         )
     wanted = _with_stored_choices(found.spec, wanted)
+    stored = found.spec.config
+    possible = wanted.config.get("own", {}).get("score_range") or stored.get("own", {}).get("score_range")
+    found = dataclasses.replace(found, spec=_with_score_range(found.spec, possible))
     harmless = _same_but_for_the_command(found.spec, wanted)
     if harmless and accept_changes:
         config = {**found.spec.config, SECTION: wanted.config[SECTION]}
@@ -107,7 +110,17 @@ def create_or_resume(
     if found.spec.limits != wanted.limits:
         found = dataclasses.replace(found, spec=found.spec.with_limits(wanted.limits))
         store.set_space(found.id, found.spec.space)
+    if found.spec.config != stored:
+        store.set_config(found.id, found.spec.config)
     return found, False
+
+
+def _with_score_range(spec: SweepSpec, possible: list[float | None] | None) -> SweepSpec:
+    """Returns what defines a sweep with the possible scores; unchanged for None."""
+    if possible is None:
+        return spec
+    own = {**spec.config.get("own", {}), "score_range": possible}
+    return dataclasses.replace(spec, config={**spec.config, "own": own})
 
 
 def differences(stored: SweepSpec, wanted: SweepSpec) -> list[str]:
@@ -166,7 +179,8 @@ def _values(spec: SweepSpec) -> dict[str, Any]:
     space = Space.from_dict(space_values)
     found: dict[str, Any] = {"env": spec.env} if runs_trainer(config) else {}
     found |= {"method": spec.method, "seed": spec.seed, "direction": str(spec.direction)}
-    found |= flatten(config) if runs_trainer(config) else config.get("own", {})
+    own = {name: value for name, value in config.get("own", {}).items() if name != "score_range"}
+    found |= flatten(config) if runs_trainer(config) else own
     command = CommandSettings.from_config(config).to_dict() if SECTION in config else {}  # newer ones have defaults
     found |= {_FLAGS.get(key, key): value for key, value in command.items() if key != "fixed"}
     found |= {name: value for name, value in space.fixed.items() if name not in found}

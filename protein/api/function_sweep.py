@@ -28,7 +28,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from protein import validate
 from protein.api import by_hand, stores
@@ -103,6 +103,7 @@ class Sweep:
         store: str | os.PathLike[str] | None = None,
         seed: int = 0,
         direction: Literal["maximize", "minimize"] = "maximize",
+        score_range: Sequence[float | None] | None = None,
         start: Params | None = None,
         max_trial_cost: str | float | None = None,
         max_trials: int | None = None,
@@ -126,6 +127,8 @@ class Sweep:
             store: a path or URL; None: $PROTEIN_STORE or runs/protein.db, as for the command line.
             seed: the source of randomness.
             direction: whether a higher score is better, or a lower one.
+            score_range: the lowest and the highest possible score, as in (0, 1) for an accuracy, with None for an open
+                end; None: not known. Predictions stay inside. A sweep that is resumed keeps it, or takes another one.
             start: the initial config, tried first; None: the middle of every range (method "protein").
             max_trial_cost: the cap: what one trial may cost, as `budget` and at most as much; None: a quarter of the
                 budget. A trial that reaches it is stopped when it next calls `report`. In a process of its own it is
@@ -162,6 +165,7 @@ class Sweep:
             raise UsageError(f"store must be a path or a URL, or None for the usual one, got {validate.shown(store)}")
         if isinstance(trackers, str):
             raise UsageError(f"trackers must be a list of names, got {trackers!r}; write trackers=[{trackers!r}]")
+        self._score_range = validate.score_range(score_range)
         self._options = Options(
             method=method,
             seed=seed,
@@ -339,7 +343,10 @@ class Sweep:
     def _spec(self, called: str) -> SweepSpec:
         """Returns what defines the sweep over a function that is called so."""
         options = self._options
-        config = {"own": {"start": None if options.start is None else dict(options.start)}}
+        own: dict[str, Any] = {"start": None if options.start is None else dict(options.start)}
+        if self._score_range is not None:
+            own["score_range"] = self._score_range
+        config = {"own": own}
         return SweepSpec(
             name=self._name,
             env=f"{called}()",

@@ -15,6 +15,7 @@ from protein.api.backends import Place
 from protein.api.definition import Options, create_or_resume
 from protein.api.recommended import initial_params
 from protein.config.layers import flatten
+from protein.direction import stored_range
 from protein.engine.settings import EngineSettings
 from protein.engine.warm_start import (
     MAX_SNAPSHOT_TRIALS,
@@ -87,7 +88,10 @@ class Plan:
             Space.from_dict(self.spec.space),
             initial_params(self.spec),
             seed=self.spec.seed,
-            settings=EngineSettings(early_stopping=self.options.early_stopping),
+            settings=EngineSettings(
+                early_stopping=self.options.early_stopping,
+                score_range=stored_range(self.spec.score_range, self.spec.direction),
+            ),
             warm_start=source_observations(self.spec.warm_start),
             limits=self.spec.limits,
         )
@@ -152,6 +156,9 @@ def run(plan: Plan, listener: PlanListener, stop: threading.Event, backend: Back
         plan = dataclasses.replace(plan, spec=dataclasses.replace(plan.spec, warm_start=taken).with_limits(limits))
         designer = plan.designer()
         sweep, created = _created_or_resumed(store, plan, listener.note)
+        if sweep.spec.score_range != plan.spec.score_range:  # a resumed sweep keeps its own where none is given
+            plan = dataclasses.replace(plan, spec=sweep.spec)
+            designer = plan.designer()
         if limits and plan.spec.method not in USE_LIMITS:
             listener.note(f"method '{plan.spec.method}' searches without limits; what is recommended keeps them")
         if plan.queued:

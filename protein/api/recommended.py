@@ -303,7 +303,7 @@ def recommendation(
         raise UsageError(
             f"sweep '{sweep.spec.name}' has no complete trial yet{more}; give it more time with protein sweep"
         )
-    possible = score_range(sweep.spec.env)
+    possible = score_range(sweep.spec)
 
     def choice(name: str, contender: Contender) -> Choice:
         runs = tuple(shown_trials(sweep, [finished[position] for position in contender.trials]))
@@ -393,18 +393,20 @@ def stored_values(spec: SweepSpec, trial: TrialRecord) -> dict[str, Any]:
 
 def shown_trials(sweep: SweepRecord, trials: Sequence[TrialRecord]) -> list[TrialRecord]:
     """Returns stored trials as every command shows them: scores as the user knows them, predictions clipped."""
-    possible = score_range(sweep.spec.env)
+    possible = score_range(sweep.spec)
     return [text.clipped(shown_trial(trial, sweep.spec.direction), possible) for trial in trials]
 
 
-def score_range(env: str) -> tuple[float, float] | None:
-    """Returns the lowest and the highest possible score of an environment; None where it does not give them.
+def score_range(spec: SweepSpec) -> tuple[float, float] | None:
+    """Returns the lowest and the highest possible score as the user knows them; None where they are not known.
 
-    A language model's score is minus the bits per byte.
+    The user gave them, or the environment has them. A language model's score is minus the bits per byte.
     """
-    if kind_of_subject(env) is LANGUAGE:
+    if spec.score_range is not None:
+        return spec.score_range
+    if kind_of_subject(spec.env) is LANGUAGE:
         return -math.inf, 0.0
-    return envs_c.spec(env).score_range if env in envs_c.names() else None
+    return envs_c.spec(spec.env).score_range if spec.env in envs_c.names() else None
 
 
 def duration_above(seconds: float) -> str:

@@ -145,6 +145,8 @@ class SweepArguments(StoreArguments):
     What JSON lines, rows of a file and event files hold beside the score is a metric, too."""
     direction: Annotated[str | None, shown("maximize|minimize", "(default: the space file's, or maximize)")] = None
     """With --command: whether a higher or a lower score is better."""
+    score_range: Annotated[str | None, shown("LOW,HIGH", "(default: the space file's, or none)")] = None
+    """With --command: the lowest and the highest possible score, as in 0,1; predictions stay inside."""
     resume_flag: Annotated[str | None, shown("TEXT", "(default: none)")] = None
     """With --command: words for an interrupted trial that goes on, as in '--resume {checkpoint}'."""
     chdir: Annotated[str | None, shown("DIR", "(default: this folder)")] = None

@@ -56,6 +56,7 @@ SWEEP_GROUPS: Mapping[str, Sequence[str]] = {
         "score_comma",
         "metric_regex",
         "direction",
+        "score_range",
         "resume_flag",
         "chdir",
         "accept_exit_codes",

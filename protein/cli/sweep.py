@@ -31,7 +31,7 @@ from protein.config import space_file
 from protein.config.layers import Layers, display_path
 from protein.config.resolve import find_env, load, require_subject
 from protein.config.settings import MAX_CONFIRM_SHARE, SweepConfig
-from protein.direction import shown_trial
+from protein.direction import shown_trial, stored_range
 from protein.engine import pareto
 from protein.engine.warm_start import described_sources
 from protein.errors import ConfigError, UsageError
@@ -284,7 +284,7 @@ def make_slots(settings: SweepConfig) -> Slots:
 def _stop_when(arguments: SweepArguments, spec: SweepSpec) -> StopWhen | None:
     if arguments.stop_when is None:
         return None
-    _, highest = score_range(spec.env) or (-math.inf, math.inf)
+    _, highest = stored_range(score_range(spec), spec.direction) or (-math.inf, math.inf)
     return StopWhen.parse(arguments.stop_when, "--stop-when", method=spec.method, highest=highest)
 
 
@@ -327,7 +327,7 @@ class SweepTerminal(contextlib.ExitStack):
     def begin(self, beginning: Beginning) -> None:
         self.beginning = beginning
         self._watcher: Listener = self.enter_context(
-            make_watcher(self._console, score_range(self._plan.spec.env), is_verbose=self._is_verbose)
+            make_watcher(self._console, score_range(beginning.sweep.spec), is_verbose=self._is_verbose)
         )
 
     def announce(self) -> None:

@@ -28,6 +28,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from protein import validate
 from protein.config.layers import NUMERIC_KEYS, OTHER_NAMES, RANGE_KEYS, looks_like_range, with_own_names
 from protein.errors import UsageError
 from protein.space import Space
@@ -36,7 +37,7 @@ from protein.spelling import is_slip, nearest
 from protein.types import Direction, Limit, ParamValue, parse_limits
 from protein.validate import is_json
 
-_KEYS = ("space", "cost_parameter", "constraints", "direction", "require")
+_KEYS = ("space", "cost_parameter", "constraints", "direction", "require", "score_range")
 _AS_JSON = {"value_json": "value", "choices_json": "choices"}
 _TABLE_KEYS = ("value", *RANGE_KEYS, *_AS_JSON)
 _MARKS = {
@@ -60,6 +61,7 @@ class SpaceFile:
         start: the config that is tried first; None: the file gives no values.
         direction: of the score; None: the file does not say.
         require: limits on what its trials measure beside the score; None: the file does not say.
+        score_range: the lowest and the highest possible score, None for an open end; None: the file does not say.
         command: how the program is run, in the form of `--command`; None: the file does not say.
         params: how the program gets its parameters (`--params`); None: as usual.
         called: what the program calls a parameter that has another name here, after the names of its tables.
@@ -71,6 +73,7 @@ class SpaceFile:
     start: dict[str, ParamValue] | None = None
     direction: Direction | None = None
     require: tuple[Limit, ...] | None = None
+    score_range: list[float | None] | None = None
     command: str | None = None
     params: str | None = None
     called: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
@@ -126,6 +129,7 @@ def read(text: str, source: str) -> SpaceFile:
         start=space.snap({**space.default(), **first}) if first else None,
         direction=None if given is None else direction_of(given, source, "direction"),
         require=parse_limits(data.get("require"), f"{source}: require"),
+        score_range=validate.score_range(data.get("score_range"), f"{source}: score_range"),
     )
 
 

@@ -9,6 +9,8 @@ Notation
     f(t)      the best posterior mean among the trials that cost at most e^t: the model's estimate of the front
     f*        the same at whatever cost
     EI(x; f)  E max(0, z(x) - f) = sd h((mu - f) / sd),  h(u) = phi(u) + u Phi(u)
+    U         the highest possible score, where it is known. A score is then min(z, U), and its expected improvement
+              EI(x; f) - EI(x; U)
     b         share of the best score at whatever cost, in a candidate's value
     a         cost exponent: 0 ignores cost, 1 is improvement per second
     c0        price floor in seconds: a small share of the whole budget; where the number of trials is limited, also
@@ -36,6 +38,7 @@ candidates.
 Source: log EI after Ament et al., Unexpected Improvements to Expected Improvement (2023), section 4.1.
 """
 
+import functools
 import math
 
 import numpy as np
@@ -47,6 +50,8 @@ Array = NDArray[np.float64]
 NUM_LEVELS = 24
 COST_EXPONENT = 0.4
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
+_LEAST_SHARE = 1e-300  # of an improvement that is possible; its logarithm stays finite
+_LEAST_ROOM = 1e-3  # standard deviations of the scores from the best mean to the highest possible score
 _SERIES_FROM = 100.0  # here both forms of log_h are exact to 1e-10
 
 
@@ -69,6 +74,12 @@ def log_h(u: Array) -> Array:
 def log_expected_improvement(mean: Array, sd: Array, best: Array) -> Array:
     """Returns log E max(0, N(mean, sd^2) - best), broadcast over the three; sd above 0."""
     return np.asarray(np.log(sd) + log_h((mean - best) / sd))
+
+
+def log_possible_improvement(mean: Array, sd: Array, best: Array, highest: float) -> Array:
+    """Returns log E max(0, min(N(mean, sd^2), highest) - best), broadcast over the three; best below highest."""
+    below, beyond = log_expected_improvement(mean, sd, best), log_expected_improvement(mean, sd, np.asarray(highest))
+    return np.asarray(below + np.log(np.maximum(-np.expm1(np.minimum(beyond - below, 0.0)), _LEAST_SHARE)))
 
 
 def cost_levels(low: float, high: float, num_levels: int = NUM_LEVELS) -> Array:
@@ -103,6 +114,7 @@ def log_value(
     log_price_floor: float = -math.inf,
     log_price: Array | None = None,
     best_share: float = 0.0,
+    highest: float = math.inf,
 ) -> Array:
     """Returns the value of m candidates, `m`, in logarithms: the formula at the head of this file.
 
@@ -116,12 +128,17 @@ def log_value(
         log_price_floor: ln c0; minus infinity for none.
         log_price: `m`, ln of what is to be paid, where that is less than the cost; None: the expected cost.
         best_share: b, in [0, 1).
+        highest: U; where the front has reached it, it is taken to be a little higher, so that candidates still differ.
     """
     log_reaches = log_ndtr((levels[None, :] - cost_mean[:, None]) / cost_sd[:, None])
-    log_gain = log_expected_improvement(mean[:, None], sd[:, None], front[None, :])
+    improvement = log_expected_improvement
+    if highest < math.inf:
+        highest = max(highest, float(np.max(front)) + _LEAST_ROOM, top + _LEAST_ROOM)
+        improvement = functools.partial(log_possible_improvement, highest=highest)
+    log_gain = improvement(mean[:, None], sd[:, None], front[None, :])
     log_gains = logsumexp(log_reaches + log_gain, axis=1) - math.log(len(levels))
     if best_share > 0:
-        log_best = log_expected_improvement(mean, sd, np.asarray(top))
+        log_best = improvement(mean, sd, np.asarray(top))
         log_gains = np.logaddexp(math.log(1.0 - best_share) + log_gains, math.log(best_share) + log_best)
     log_price = cost_mean if log_price is None else log_price
     return np.asarray(log_gains - cost_exponent * np.logaddexp(log_price, log_price_floor) + np.log(p_ok))

@@ -543,6 +543,7 @@ class Search:
             cost_exponent=self._settings.cost_exponent,
             log_price_floor=self._log_price_floor,
             best_share=self._settings.best_share,
+            highest=self._score.highest_z,
             log_price=None if behind is None else np.log(rest_seconds(np.exp(cost_mean), behind)),
         )
         value = value - _UNSAFE_PENALTY * np.maximum(self._least_p_ok - p_ok, 0.0)

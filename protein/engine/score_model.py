@@ -109,6 +109,7 @@ class ScoreModel:
         measured_range: the lowest and the highest score.
         source: which of the source sweeps has trials in the process; None: none.
         num_fantasies: trials in the process that have shown nothing yet (see `fantasize`).
+        score_range: the lowest and the highest possible score; None: not known.
     """
 
     space: Space
@@ -119,6 +120,14 @@ class ScoreModel:
     measured_range: tuple[float, float]
     source: int | None = None
     num_fantasies: int = 0
+    score_range: tuple[float, float] | None = None
+
+    @property
+    def highest_z(self) -> float:
+        """z of the highest possible score; infinite where it is not known."""
+        if self.score_range is None or self.score_range[1] == math.inf or self.scale.sd == 0.0:
+            return math.inf
+        return float(self.scale.to_z(np.array([self.score_range[1]]))[0])
 
     @classmethod
     def fit(
@@ -246,10 +255,11 @@ class ScoreModel:
         return [self.score_at(m) for m in mean.tolist()]
 
     def score_at(self, z: float) -> float:
-        """Returns the score at z, at most the range of the measured scores beyond them."""
+        """Returns the score at z, at most the range of the measured scores beyond them, and a possible one."""
         lowest, highest = self.measured_range
         reach = highest - lowest
-        return min(max(self.scale.to_score(z), lowest - reach), highest + reach)
+        score = min(max(self.scale.to_score(z), lowest - reach), highest + reach)
+        return score if self.score_range is None else min(max(score, self.score_range[0]), self.score_range[1])
 
     def fantasize(self, x_unit: Array) -> "ScoreModel":
         """Returns the model conditioned on fantasized outcomes of trials at `m x d` points.
@@ -278,7 +288,7 @@ def fit_score_model(
     The search may use source sweeps' scores. The recommendation uses this sweep alone, and is averaged over what is
     not known of the noise (see `protein.engine.gp`).
     """
-    return ScoreModel.fit(
+    model = ScoreModel.fit(
         space,
         np.concatenate([data.x_scored, data.x_curve]),
         np.concatenate([data.scores, data.curve_scores]),
@@ -292,6 +302,7 @@ def fit_score_model(
         sources=sources,
         averaged=averaged,
     )
+    return model if settings.score_range is None else dataclasses.replace(model, score_range=settings.score_range)
 
 
 def _require_finite(*posterior: Array) -> None:

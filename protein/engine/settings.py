@@ -51,6 +51,8 @@ class EngineSettings:
         num_refinements: candidates around each of them.
         refine_widths: the widest step of each round, in unit coordinates.
         num_continued: finished trials that may be continued, for each suggestion; 0: none ever is.
+        score_range: the lowest and the highest possible score, to be maximised; None: not known. Predictions stay
+            inside, and no candidate is expected to improve beyond it.
         belief_fade: B of `protein.engine.beliefs`.
         belief_doubt: w of `protein.engine.beliefs`.
         belief_dropped: above this probability that it is wrong, a belief is ignored.
@@ -95,6 +97,7 @@ class EngineSettings:
     num_refinements: int = 32
     refine_widths: tuple[float, ...] = (0.1, 0.03)
     num_continued: int = 4
+    score_range: tuple[float, float] | None = None
     belief_fade: float = 10.0
     belief_doubt: float = 0.1
     belief_dropped: float = 0.5

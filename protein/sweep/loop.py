@@ -30,6 +30,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
+from protein.direction import shown_score
 from protein.engine.budget import limit_reached, why_nothing
 from protein.errors import ProteinError, TrialLost
 from protein.ports import Backend, ConfirmationStatus, Designer, Finished, Listener, Store, SweepStatus, TrialProgress
@@ -168,6 +169,7 @@ class _Loop:
         self._watch = Watch((settings.directory, *settings.watched), settings.min_free_disk_bytes)
         self._short = ""  # of disk or memory, in words
         self._failures, self._preemptions = Failures(), Preemptions()
+        self._told_of_range = False
         self._taken_over = False
         self._ended = ""
         self._in_trouble = self._without_any_score = False
@@ -569,6 +571,7 @@ class _Loop:
             trial = self._trials.finish(event)
         self._failures.add(trial)
         self._listener.finished(trial, self.status())
+        self._tell_of_an_impossible_score(trial)
         self._tell_of_unknown_limits(trial)
         if self._failures.too_many and self._no_more_trials is None:
             self._failed = self._failures.explanation(self._all_trials())
@@ -579,3 +582,15 @@ class _Loop:
             if line := unreported(self._limits, (one.metrics for one in self._all_trials())):
                 self._listener.log(line)
             self._limits = ()
+
+    def _tell_of_an_impossible_score(self, trial: TrialRecord) -> None:
+        """Says once that a score lies outside the range that the user gave. The trial counts with it all the same."""
+        spec = self._trials.sweep.spec
+        score, possible = shown_score(trial.score, spec.direction), spec.score_range
+        if self._told_of_range or score is None or possible is None or possible[0] <= score <= possible[1]:
+            return
+        self._told_of_range = True
+        self._listener.log(
+            f"trial {trial.number} scored {score:g}, outside the score range {possible[0]:g} to {possible[1]:g}: it"
+            " counts as it is, but predictions stay inside; if the range is wrong, run the sweep again with another one"
+        )

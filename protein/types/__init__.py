@@ -29,6 +29,7 @@ from protein.types.sweeps import (
     SweepSpec,
     max_trial_seconds,
     runs_trainer,
+    with_open_ends,
 )
 from protein.types.trials import (
     CONTINUABLE,
@@ -101,4 +102,5 @@ __all__ = [
     "spent_seconds",
     "unbroken",
     "unreported",
+    "with_open_ends",
 ]

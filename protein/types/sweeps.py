@@ -63,6 +63,18 @@ class SweepSpec:
             space[REQUIRE] = list(map(str, limits))
         return dataclasses.replace(self, space=space)
 
+    @property
+    def score_range(self) -> tuple[float, float] | None:
+        """The possible scores that the user gave, as the user knows them, perhaps infinite; None: none were given."""
+        given = self.config.get("own", {}).get("score_range")
+        return None if given is None else with_open_ends(given)
+
+
+def with_open_ends(score_range: Sequence[float | None]) -> tuple[float, float]:
+    """Returns the lowest and the highest possible score. An open end is None, since JSON has no infinite number."""
+    low, high = score_range
+    return -math.inf if low is None else low, math.inf if high is None else high
+
 
 class Request(StrEnum):
     """What a person has asked of a sweep from outside; the process that runs the sweep follows it."""

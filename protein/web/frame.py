@@ -158,7 +158,7 @@ def together(frames: Sequence[Frame]) -> Table:
 
 def shown_columns(frame: Frame) -> Mapping[str, Column]:
     """Returns a sweep's columns with its predicted scores moved into the possible ones, as `text.clipped` does."""
-    possible = score_range(frame.sweep.spec.env)
+    possible = score_range(frame.sweep.spec)
     if possible is None:
         return frame.columns
     clipped = {

@@ -132,7 +132,7 @@ def _slices(viewer: Viewer, query: Query) -> dict[str, Any]:
     anchor, seconds, about = _anchor(query, frame, found)
     points = query.integer("points", 41, least=2, most=101)
     dots = _Dots.of(frame, found)
-    flip, possible = frame.sweep.spec.direction, score_range(frame.sweep.spec.env)
+    flip, possible = frame.sweep.spec.direction, score_range(frame.sweep.spec)
     listed = []
     here = found.space.from_unit(anchor)
     for name in here:  # one that is not active there has no slice
@@ -191,7 +191,7 @@ def _map(viewer: Viewer, query: Query) -> dict[str, Any]:
     flips = frame.sweep.spec.direction.value == "minimize"
     sign = -1.0 if flips else 1.0
     low, high = (one.high, one.low) if flips else (one.low, one.high)
-    possible = score_range(frame.sweep.spec.env) or (-math.inf, math.inf)
+    possible = score_range(frame.sweep.spec) or (-math.inf, math.inf)
     return {
         "fitting": fitting,
         "anchor": about,

@@ -184,7 +184,7 @@ def whole(viewer: Viewer, sweep: SweepRecord, record: TrialRecord) -> dict[str, 
         "files": listed,
         "sample": next((artifacts.beginning(one.path) for one in kept if one.kind == "sample" and one.path), ""),
         "playback": {"possible": checkpoint is not None, "problem": problem},
-        "possible_scores": _finite(score_range(sweep.spec.env)),
+        "possible_scores": _finite(score_range(sweep.spec)),
         "commands": _commands(viewer, sweep, record, root),
     }
 

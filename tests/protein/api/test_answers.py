@@ -213,7 +213,7 @@ def test_the_outlook_ends_where_the_recommended_score_meets_the_highest_possible
     store = storage.open_store(str(tmp_path / "small.db"))
     [sweep] = store.list_sweeps()
     answers = Answers(store, sweep)
-    possible, ahead = score_range(sweep.spec.env), answers.outlook()
+    possible, ahead = score_range(sweep.spec), answers.outlook()
     assert possible is not None and ahead is not None
     assert ahead.room == pytest.approx(possible[1] - answers.recommendation().best.contender.score.value)
     store.close()

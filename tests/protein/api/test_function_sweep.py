@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -24,6 +24,7 @@ from protein.api import function_sweep
 from protein.api.recommended import Recommendation, recommendation
 from protein.cli import main
 from protein.errors import UsageError
+from protein.storage import open_store
 from protein.types import Direction, SweepRecord, TrialEnd, TrialRecord, TrialState
 from protein.view import text
 
@@ -249,6 +250,38 @@ def test_the_limits_are_printed_before_the_first_trial_begins(
     assert "protein show x --store " in see, "`protein best` would fail"
     Sweep(SPACE, name="x", store=store, quiet=True, **limits).run(looks)
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+def test_predictions_stay_in_the_score_range_and_a_score_outside_is_told_once(
+    direction: Literal["maximize", "minimize"], store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def accuracy(params: dict[str, Any], report: Report) -> float:
+        report(1, 0.5, cost_seconds=1.0)
+        return float(0.999 - 0.05 * abs(math.log10(params["rate"])))  # 0.799 to 0.999
+
+    def run(trials: int, **given: Any) -> SweepResult:
+        space = Space([Float("rate", 1e-3, 1e4, "log")])
+        made = Sweep(space, max_trials=trials, store=store, start={"rate": 1e4}, direction=direction, **given)
+        return made.run(accuracy)
+
+    def stored() -> tuple[float, float] | None:
+        opened = open_store(store)
+        [record] = opened.list_sweeps()
+        opened.close()
+        return record.spec.score_range
+
+    result = run(12, score_range=(0.9, 1))
+    told = [line for line in capsys.readouterr().out.splitlines() if "outside the score range 0.9 to 1:" in line]
+    assert len(told) == 1 and "trial 0 scored 0.799, outside" in told[0]
+    predicted = [trial.predicted_score for trial in result.trials if trial.predicted_score is not None]
+    assert predicted and all(0.9 <= one.low <= one.value <= one.high <= 1.0 for one in predicted)
+    assert len(result.trials) == 12 and all(trial.state is TrialState.COMPLETE for trial in result.trials)
+    assert len(run(13).trials) == 13 and stored() == (0.9, 1.0), "where none is given, a sweep keeps its own"
+    assert len(run(14, score_range=(0.5, None)).trials) == 14 and stored() == (0.5, math.inf)
+    with pytest.raises(UsageError, match="exists with seed"):
+        run(15, score_range=(0, 1), seed=1)
+    assert stored() == (0.5, math.inf), "a sweep that is refused changes nothing"
 
 
 def test_a_resumed_sweep_says_what_it_has_and_a_short_one_prints_its_end(

@@ -1,5 +1,7 @@
 """`protein best` and the recommended config, as `protein pareto` shows it too."""
 
+import dataclasses
+import math
 import re
 import shlex
 import tomllib
@@ -7,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from commands import Run, sweep_command
-from sample_trials import add_run, stored_layers, trial
+from sample_trials import add_run, stored_layers, sweep_record, trial
 
 from protein.api.recommended import Choice, Recommendation, score_range
 from protein.cli.parse import parse
@@ -128,8 +130,12 @@ def test_a_front_without_a_knee_says_so(filled: Path, run: Run, monkeypatch: pyt
 
 
 def test_intervals_keep_to_the_scores_that_an_environment_allows(filled: Path, run: Run) -> None:
-    assert score_range("pong") == (-21.0, 21.0)
-    assert score_range("train()") is None and score_range("gym:CartPole-v1") is None
+    spec = sweep_record("pong").spec
+    assert score_range(spec) == (-21.0, 21.0)
+    others = [dataclasses.replace(spec, env=env) for env in ("train()", "gym:CartPole-v1")]
+    assert [score_range(other) for other in others] == [None, None]
+    told = dataclasses.replace(others[0], config={"own": {"score_range": [0, None]}})
+    assert score_range(told) == (0, math.inf), "what the user gave"
     add_run("sqlite:///runs/protein.db", of=0, score=20.9, cost_seconds=45.0)  # 5.00 before: much noise
     found = run.json("best --json")
     assert all(answer["expected_score"]["high"] <= 21.0 for answer in found["answers"])

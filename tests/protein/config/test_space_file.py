@@ -102,6 +102,15 @@ def test_a_range_may_have_a_condition_and_the_initial_config_lacks_what_is_not_a
     assert given.start == {"model": "tree", "depth": 4}
 
 
+def test_a_file_may_give_the_possible_scores(tmp_path: Path) -> None:
+    text = "score_range = [0, 1]\n[space]\nlr = { min = 0.1, max = 1.0 }\n"
+    assert read(file(tmp_path, "space.toml", text)).score_range == [0.0, 1.0]
+    assert read(file(tmp_path, "space.toml", text.replace("1]", "inf]"))).score_range == [0.0, None]
+    for given, said in (("[1, 0]", "1.0 is not below"), ('"0,1"', "must be the lowest and the"), ("[0, true]", "no")):
+        with pytest.raises(UsageError, match=f"space.toml: score_range.*{said}"):
+            read(file(tmp_path, "space.toml", text.replace("[0, 1]", given)))
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
+from scipy.stats import norm
 
-from protein.engine.acquisition import cost_levels, front_at, log_expected_improvement, log_h, log_value
+from protein.engine.acquisition import (
+    cost_levels,
+    front_at,
+    log_expected_improvement,
+    log_h,
+    log_possible_improvement,
+    log_value,
+)
 from protein.engine.pareto import hypervolume
 
 LEVELS = cost_levels(0.0, 4.0)
@@ -53,6 +61,26 @@ def test_expected_improvement_is_its_integral(mean: float, sd: float, best: floa
     expected, _ = quad(integrand, best, upper, points=[mean] if best < mean < upper else None, epsabs=1e-14)
     result = math.exp(log_expected_improvement(np.array([mean]), np.array([sd]), np.array([best]))[0])
     assert result == pytest.approx(expected, rel=1e-6, abs=1e-12)
+
+
+@given(mean=st.floats(-2.0, 2.0), sd=st.floats(0.05, 2.0), best=st.floats(-2.0, 2.0), room=st.floats(0.01, 3.0))
+@settings(max_examples=40, deadline=None)
+def test_improvement_ends_at_the_highest_possible_score(mean: float, sd: float, best: float, room: float) -> None:
+    z = mean + sd * norm.ppf((np.arange(20_000) + 0.5) / 20_000)
+    expected = float(np.mean(np.maximum(np.minimum(z, best + room) - best, 0.0)))
+    found = log_possible_improvement(np.array([mean]), np.array([sd]), np.array([best]), best + room)
+    assert math.exp(found[0]) == pytest.approx(expected, rel=1e-2, abs=1e-4 * sd)
+
+
+def test_a_value_is_finite_and_still_ranks_where_the_highest_score_is_reached() -> None:
+    means = np.array([-60.0, 0.0, 0.39, 0.41])
+    ones = np.ones(4)
+    for highest in (0.4, 0.2, 1.0):
+        front = front_at(LEVELS, np.array([-1.0, 0.0, 0.4]), np.array([0.5, 1.5, 3.0]))
+        found = log_value(
+            means, 0.1 * ones, 2.0 * ones, 0.1 * ones, ones, levels=LEVELS, front=front, top=0.4, highest=highest
+        )
+        assert np.isfinite(found).all() and np.all(np.diff(found) > 0)
 
 
 def test_far_below_the_front_candidates_still_rank() -> None:

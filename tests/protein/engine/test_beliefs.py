@@ -98,7 +98,7 @@ def test_any_belief_is_drawn_and_weighed(parameter: Parameter, constrained: bool
 
 
 def log_odds(believed: Space, x: Array, scores: Array) -> list[float]:
-    return beliefs(believed).log_odds(ScoreModel.fit(believed, x, scores), x).tolist()
+    return [float(one) for one in beliefs(believed).log_odds(ScoreModel.fit(believed, x, scores), x)]
 
 
 def test_the_odds_are_those_that_functions_drawn_from_the_model_show() -> None:

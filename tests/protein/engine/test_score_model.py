@@ -1,5 +1,8 @@
 """The score model: its scale, its invariances, and what it learns."""
 
+import dataclasses
+import math
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -188,3 +191,17 @@ def test_more_steps_are_expected_to_help_until_the_data_say_otherwise() -> None:
     low, high = new.copy(), new.copy()
     low[:, 1], high[:, 1] = 0.1, 0.9
     assert abs((taught.predict(high)[0] - taught.predict(low)[0]).mean()) < 0.6
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=2, max_size=8), st.sampled_from([(0.0, 1.0), (-math.inf, 1.0)]))
+@settings(max_examples=25, deadline=None)
+def test_estimates_stay_among_the_possible_scores(values: list[float], possible: tuple[float, float]) -> None:
+    rng = np.random.default_rng(0)
+    model = ScoreModel.fit(SPACE, SPACE.sample(len(values), rng), np.array(values))
+    x = SPACE.sample(20, rng)
+    told = dataclasses.replace(model, score_range=possible)
+    for free, one in zip(model.estimates(x, measured=True), told.estimates(x, measured=True), strict=True):
+        assert possible[0] <= one.low <= one.value <= one.high <= possible[1]
+        assert one.high == min(max(free.high, possible[0]), 1.0), "and is otherwise the same"
+    assert max(told.expected(x)) <= 1.0
+    assert model.highest_z == math.inf and (told.highest_z == math.inf or told.scale.to_score(told.highest_z) >= 0.999)
