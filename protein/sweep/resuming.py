@@ -238,7 +238,8 @@ def why_never_continued(spec: SweepSpec) -> str | None:
     schedules = [spec.config["train"].get("lr_schedule")]
     if _SCHEDULE in space.names:
         parameter = space.parameter(_SCHEDULE)
-        schedules = list(parameter.choices) if isinstance(parameter, Categorical) else schedules
+        own = [] if parameter.when is None else schedules  # where it is not active, a trial has that of the config
+        schedules = [*parameter.choices, *own] if isinstance(parameter, Categorical) else schedules
     if not set(SCHEDULES).intersection(map(str, schedules)):
         return (
             f"trials are never continued: with {_SCHEDULE} = {schedules[0]} the step size has fallen when a run ends;"

@@ -45,9 +45,10 @@ def cleaned(text: str, most: int | None = None) -> str:
 def searched(parameter: Parameter) -> str:
     """Returns what is searched of a parameter: `lr 0.0001 to 0.1 (log)`, `depth 1 to 8 (whole)`, `opt (adam sgd)`.
 
-    A belief follows: `opt (adam sgd, believed adam)`.
+    A belief and a condition follow: `opt (adam sgd, believed adam, when model == 'mlp')`.
     """
-    believed = [] if parameter.belief is None else [f"believed {param(parameter.belief[0])}"]
+    more = [] if parameter.belief is None else [f"believed {param(parameter.belief[0])}"]
+    more += [] if parameter.when is None else [f"when {parameter.when}"]
     if isinstance(parameter, Categorical):
         plain = [str(cell(choice)) for choice in parameter.choices]
         told_apart = [
@@ -55,13 +56,13 @@ def searched(parameter: Parameter) -> str:
             for choice, text in zip(parameter.choices[:MAX_CHOICES], plain, strict=False)
         ]
         listed = f"{' '.join(told_apart)}{' ...' if len(plain) > MAX_CHOICES else ''}"
-        return f"{parameter.name} ({', '.join([listed, *believed])})"
+        return f"{parameter.name} ({', '.join([listed, *more])})"
     kinds: list[str] = [] if parameter.scale == "linear" else [parameter.scale]
     if parameter.step is not None:
         kinds.append(f"in steps of {parameter.step:g}")
     elif isinstance(parameter, Integer) and parameter.scale != "pow2":
         kinds.append("whole")
-    kinds += believed
+    kinds += more
     low, high = (f"{end:d}" if isinstance(end, int) else f"{end:g}" for end in (parameter.low, parameter.high))
     return f"{parameter.name} {low} to {high}" + (f" ({', '.join(kinds)})" if kinds else "")
 

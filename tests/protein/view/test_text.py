@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sample_trials import curve, failed, many, running, trial
 
 from protein.direction import shown_estimate
+from protein.space.parameters import Categorical, Float, Integer, Parameter
 from protein.types import Direction, Estimate, Measurement, TrialState
 from protein.view import scatter, text
 
@@ -255,3 +256,17 @@ def test_a_narrow_cost_axis_has_round_labels(low: float, high: float, labels: li
 )
 def test_a_score_on_an_axis_has_the_digits_that_its_span_resolves(value: float, span: float, label: str) -> None:
     assert scatter.score_label(value, span) == label
+
+
+@pytest.mark.parametrize(
+    ("parameter", "shown"),
+    [
+        (Float("lr", 1e-4, 0.1, "log", when="opt == 'sgd'"), "lr 0.0001 to 0.1 (log, when opt == 'sgd')"),
+        (Integer("n", 1, 8, belief=(4, 2), when="x"), "n 1 to 8 (whole, believed 4, when x)"),
+        (Float("x", 0.0, 1.0), "x 0 to 1"),
+        (Categorical("hidden", [None, [64, 64], "a"], when="x"), "hidden (null [64, 64] a, when x)"),
+        (Categorical("mixed", [None, "null", True]), "mixed (None 'null' True)"),
+    ],
+)
+def test_what_is_searched_in_a_line(parameter: Parameter, shown: str) -> None:
+    assert text.searched(parameter) == shown
