@@ -24,6 +24,7 @@ _MAX_LISTED = 1024  # spaces with at most this many points are listed completely
 _NUM_POINTS = 256  # of the initial design's sequence, of which the valid ones are kept
 _MIDDLE_COST = 1 / 3
 _MAX_OTHER_CHOICES = 4  # points of the design
+_FEW = 1 / 8  # of steps to neighbours: where fewer are valid, the others are drawn back
 _WIDTHS = (0.02, 0.5)  # of neighbours' steps, drawn evenly in the logarithm
 
 
@@ -74,7 +75,10 @@ def neighbours(
         if isinstance(parameter, Categorical):
             stepped[:, i] = rng.random(n)
     x = space.canonical(np.clip(np.where(moved, stepped, base), 0.0, 1.0))
-    return np.asarray(x[space.valid(x)])
+    valid = space.valid(x)
+    if np.mean(valid) >= _FEW:
+        return np.asarray(x[valid])
+    return np.concatenate([x[valid], space.drawn_back(base[~valid], x[~valid], rng)])
 
 
 def _awake(space: Space, x: Array, rng: np.random.Generator) -> Array:

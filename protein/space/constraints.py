@@ -20,9 +20,10 @@ result is known, and so does a chain of comparisons.
 
 import ast
 import keyword
+import math
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +57,11 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: lambda a, b: a == b,
     ast.NotEq: lambda a, b: a != b,
 }
+_KINDS: dict[type[ast.cmpop], Literal["<=", "<", "=="]] = {
+    **dict.fromkeys((ast.LtE, ast.GtE), "<="),
+    **dict.fromkeys((ast.Lt, ast.Gt), "<"),
+    ast.Eq: "==",
+}
 _LANGUAGE = "use comparisons, in [...], and, or, not, + - * / // %, numbers, strings and parameter names"
 _WORDS = ("and", "or", "not", "in", "is", "True", "False", "None")
 _MAX_CHARACTERS = 2000  # far above any constraint that a person writes; bounds the parser's work
@@ -75,6 +81,14 @@ class _Result(NamedTuple):
 _Evaluate = Callable[[Values], _Result]
 # The names in an equality, and by how much its left side is larger than its right one (NaN: one of them is text).
 Equality = tuple[list[str], Callable[[Values], NDArray[np.float64]]]
+
+
+class Linear(NamedTuple):
+    """The sum of `coefficients` times values, and a `constant`, is at most 0, below 0, or 0, as its `kind` says."""
+
+    coefficients: Mapping[str, float]
+    constant: float
+    kind: Literal["<=", "<", "=="]
 
 
 class Expression:
@@ -227,6 +241,10 @@ class Constraint(Expression):
         truth, trouble = self._judged(values)
         return np.array(np.broadcast_to(np.where(trouble == _FINE, truth, trouble == _MISSING), (num_points,)))
 
+    def linear(self, constants: Mapping[str, float]) -> list[Linear]:
+        """Returns those comparisons that every valid point meets and that are linear, given what is constant."""
+        return _linear(self._tree, constants)
+
     def _equalities(self, node: ast.expr) -> list[Equality]:
         match node:
             case ast.BoolOp(op=ast.And(), values=operands):
@@ -254,6 +272,56 @@ class Condition(Expression):
         """Returns at which points it holds, `num_points`. Raises `SpaceError` when it compares text with numbers."""
         truth, trouble = self._judged(values)
         return np.array(np.broadcast_to(truth & (trouble == _FINE), (num_points,)))
+
+
+def _linear(node: ast.expr, constants: Mapping[str, float]) -> list[Linear]:
+    match node:
+        case ast.BoolOp(op=ast.And(), values=operands):
+            return [found for operand in operands for found in _linear(operand, constants)]
+        case ast.Compare(left=left, ops=ops, comparators=comparators):
+            pairs = zip(ops, (left, *comparators[:-1]), comparators, strict=True)
+            return [found for op, a, b in pairs if (found := _linear_comparison(op, a, b, constants)) is not None]
+    return []
+
+
+def _linear_comparison(op: ast.cmpop, a: ast.expr, b: ast.expr, constants: Mapping[str, float]) -> Linear | None:
+    if isinstance(op, ast.Gt | ast.GtE):
+        a, b = b, a
+    kind = _KINDS.get(type(op))
+    total = _sum(ast.BinOp(a, ast.Sub(), b), constants)
+    if kind is None or total is None or not all(map(math.isfinite, total.values())):
+        return None
+    coefficients = {name: factor for name, factor in total.items() if name and factor}
+    return Linear(coefficients, total.get("", 0.0), kind) if coefficients else None
+
+
+def _sum(node: ast.expr, constants: Mapping[str, float]) -> dict[str, float] | None:
+    """Returns the coefficients of a linear expression by name, its constant by ""; None: it is not linear."""
+    match node:
+        case ast.Constant(value=int() | float() as number):
+            return {"": float(number)}
+        case ast.Name() | ast.Attribute():
+            name = ast.unparse(node)
+            return {"": constants[name]} if name in constants else {name: 1.0}
+        case ast.UnaryOp(op=ast.USub() | ast.UAdd() as op, operand=operand):
+            return _scaled(_sum(operand, constants), -1.0 if isinstance(op, ast.USub) else 1.0)
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div() as op, right=right):
+            a, b = _sum(left, constants), _sum(right, constants)
+            if a is None or b is None:
+                return None
+            if isinstance(op, ast.Add | ast.Sub):
+                b = _scaled(b, -1.0 if isinstance(op, ast.Sub) else 1.0) or {}
+                return {name: a.get(name, 0.0) + b.get(name, 0.0) for name in {**a, **b}}
+            if isinstance(op, ast.Mult) and a.keys() == {""}:
+                a, b = b, a
+            if b.keys() != {""} or (isinstance(op, ast.Div) and b[""] == 0.0):
+                return None
+            return {name: value / b[""] if isinstance(op, ast.Div) else value * b[""] for name, value in a.items()}
+    return None
+
+
+def _scaled(total: dict[str, float] | None, factor: float) -> dict[str, float] | None:
+    return None if total is None else {name: factor * value for name, value in total.items()}
 
 
 def _remedy(text: str) -> str:

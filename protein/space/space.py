@@ -20,6 +20,7 @@ earlier parameters alone, so that one pass in order decides all of them.
 import contextlib
 import copy
 import dataclasses
+import functools
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,6 +32,7 @@ from numpy.typing import ArrayLike, NDArray
 from protein.errors import SpaceError
 from protein.space.constraints import Condition, Constraint, Equality, Partial, Values
 from protein.space.parameters import JSON_VALUE, Array, Categorical, Float, Integer, Parameter, identity
+from protein.space.polytope import Polytope
 from protein.spelling import nearest
 from protein.types import Params, ParamValue
 from protein.validate import is_json, plain
@@ -39,6 +41,11 @@ __all__ = ["Categorical", "Float", "Integer", "Parameter", "Space"]
 
 _NUM_PROBES = 1 << 14  # points drawn to decide that constraints cannot be satisfied
 _MAX_DRAWS = 1 << 18  # points drawn at most to collect valid ones
+_NUM_WALKS = 256
+_NUM_FIRST_STEPS, _NUM_STEPS = 60, 6  # of a walk, for each dimension: from one point, and from a walker
+_NUM_HALVINGS = 6  # of a way that leads out of the valid points
+_NUM_SHARES = 40  # of the way to a point that is not valid, which are tried
+_NUM_ROUNDS = 4  # of walks, where other constraints leave few of their ends
 _NUM_TURNS = 4  # in which equalities are solved, for another parameter each time
 _NUM_LISTED = 64  # values of a parameter that are all tried
 _NUM_CASES = 1 << 12  # combinations of values that are tried to decide that a condition is never or always true
@@ -99,6 +106,7 @@ class Space:
         self._conditions = self._read_conditions()
         self._parents = {name for condition in self._conditions.values() for name in condition.names}
         self._rest = self._resting()
+        self._polytope = self._linear_part(self._constraints)
         self._witness = self._find_witness()
         self._check_conditions()
 
@@ -289,7 +297,9 @@ class Space:
         """Returns canonical uniform points that satisfy the constraints, `num_points x d`.
 
         Where an equality among the constraints makes valid points rare, uniform points are moved onto it: one parameter
-        takes the value that the others leave it. Where valid points are too rare, it returns fewer, but at least one.
+        takes the value that the others leave it. Where linear constraints make them rare, the others are drawn by
+        random walks among the points that meet these (see `protein.space.polytope`). Where valid points are still too
+        rare, it returns fewer, but at least one.
         """
         found = [np.empty((0, self.num_dims))]
         count, drawn, batch = 0, 0, max(num_points, 64)
@@ -300,10 +310,30 @@ class Space:
             count, drawn, batch = count + len(x), drawn + batch, min(2 * batch, _NUM_PROBES)
             if self._equalities and not count and drawn >= _NUM_PROBES:
                 break
+            if self._polytope is not None and drawn >= _NUM_PROBES and count * _MAX_DRAWS < num_points * drawn:
+                break  # this way they would never be enough
         if self._equalities and count < num_points:
             found.append(self._solved(rng.random((num_points - count, self.num_dims))))
         points = np.concatenate(found)[:num_points]
+        if len(points) < num_points and self._polytope is not None:
+            points = np.concatenate([points, self._walked(self._polytope, num_points - len(points), rng)])
         return points if len(points) or not num_points else self._witness[None, :].copy()
+
+    def drawn_back(self, inside: Array, outside: Array, rng: np.random.Generator) -> Array:
+        """Returns valid points between n valid points and n others, `n x d`: at most one of each pair, `m x d`.
+
+        There are none without linear constraints.
+        """
+        found, share = [inside[:0]], rng.random(len(inside))
+        for _ in range(_NUM_HALVINGS if self._polytope is not None else 0):
+            x = self._between(inside, outside, share)
+            valid = self.valid(x)
+            found.append(x[valid])
+            inside, outside, share = inside[~valid], outside[~valid], share[~valid] / 2
+            if self._equalities:
+                found.append(self._solved(x[~valid]))
+                break
+        return np.concatenate(found)
 
     def snap(self, params: Params) -> dict[str, ParamValue]:
         """Returns the valid params nearest to the given ones.
@@ -333,6 +363,12 @@ class Space:
                     nearest_x = x[np.argmin(np.abs(x - center).sum(axis=1))]
                     if np.abs(nearest_x - center).sum() < np.abs(best - center).sum():
                         best = nearest_x
+        if best is self._witness and self._polytope is not None:
+            inside = np.repeat(np.concatenate([best[None, :], self.sample(_NUM_WALKS, rng)]), _NUM_SHARES, axis=0)
+            shares = np.tile(np.linspace(0.0, 1.0, _NUM_SHARES), len(inside) // _NUM_SHARES)
+            near = self._mended(self._between(inside, np.repeat(center[None, :], len(inside), axis=0), shares))
+            near = np.concatenate([near, best[None, :]])
+            best = near[np.argmin(np.abs(near - center).sum(axis=1))]
         moved_to = self.from_unit(best)
         # Parameters that the search did not change keep their exact value, not its rounded form.
         same = np.abs(best - self.canonical(center[None, :])[0]) < 1e-12
@@ -592,11 +628,91 @@ class Space:
             if not satisfied.any():
                 if len(solved := self._solved(x)):
                     return np.asarray(solved[0])
+                if (point := self._linear_point()) is not None:
+                    return point
                 raise SpaceError(
-                    f"constraint '{constraint.text}' cannot be met: none of {_NUM_PROBES} points of the space meets "
-                    "it (with those before it); widen a range or drop it"
+                    f"constraint '{constraint.text}': none of {_NUM_PROBES} points of the space meets it (with those"
+                    " before it), and no other was found; widen a range or drop it"
                 )
         return np.asarray(x[np.argmax(satisfied)])
+
+    def _linear_part(self, constraints: Sequence[Constraint]) -> Polytope | None:
+        """What is linear in constraints on numeric parameters that always exist; None: nothing is."""
+        numeric = [p for p in self.parameters if not isinstance(p, Categorical) and p.when is None]
+        constants = {name: float(value) for name, value in self.fixed.items() if isinstance(value, bool | int | float)}
+        names = {p.name for p in numeric}
+        rows = [row for one in constraints for row in one.linear(constants) if row.coefficients.keys() <= names]
+        return Polytope(numeric, rows) if rows else None
+
+    def _linear_point(self) -> Array | None:
+        """Returns a valid point, `d`, that linear constraints lead to; None: none was found.
+
+        Raises `SpaceError` where there is none, with the first constraint that cannot be met with those before it.
+        """
+        if self._polytope is None:
+            return None
+        numbers = self._polytope.point()
+        if numbers is None:
+            for i, constraint in enumerate(self._constraints):
+                part = self._linear_part(self._constraints[: i + 1])
+                if part is not None and part.point() is None:
+                    raise SpaceError(
+                        f"constraint '{constraint.text}' cannot be met: no point of the space meets it"
+                        f"{' with those before it' if i else ''}; change a range, or drop it"
+                    )
+            return None
+        start = self._polytope.encode(numbers[None, :])
+        valid = self._placed(start, np.random.default_rng(0))
+        if not len(valid):  # other constraints may be met elsewhere, and an equality leaves few rounded points
+            rng = np.random.default_rng(0)
+            start = np.repeat(start, _NUM_WALKS, axis=0)
+            valid = self._placed(self._polytope.walked(start, _NUM_FIRST_STEPS * start.shape[1], rng), rng)
+        return np.asarray(valid[0]) if len(valid) else None
+
+    def _placed(self, x_polytope: Array, rng: np.random.Generator) -> Array:
+        """Returns those of n points of the polytope, `n x k`, that are valid, `m x d`, all else drawn uniformly."""
+        assert self._polytope is not None
+        x = rng.random((len(x_polytope), self.num_dims))
+        x[:, [self._position[name] for name in self._polytope.names]] = x_polytope
+        return self._mended(self.canonical(x))
+
+    def _between(self, inside: Array, outside: Array, share: Array) -> Array:
+        """Returns canonical points, `n x d`, a `share`, `n`, of the way from valid points to others.
+
+        Their choices are those of the others.
+        """
+        assert self._polytope is not None
+        x = inside + share[:, None] * (outside - inside)
+        for i, parameter in enumerate(self.parameters):
+            if isinstance(parameter, Categorical):
+                x[:, i] = outside[:, i]
+        own = [self._position[name] for name in self._polytope.names]
+        x[:, own] = self._polytope.along(inside[:, own], outside[:, own], share)
+        return self.canonical(np.clip(x, 0.0, 1.0))
+
+    def _mended(self, x: Array) -> Array:
+        """Returns those of n canonical points, `n x d`, that are valid, and others where equalities could be solved."""
+        valid = self.valid(x)
+        return np.concatenate([x[valid], self._solved(x[~valid])]) if self._equalities else x[valid]
+
+    @functools.cached_property
+    def _walkers(self) -> Array:
+        """Points of the polytope, `n x k`, that have walked so far from where they began that they lie uniformly."""
+        assert self._polytope is not None
+        start = self._witness[[self._position[name] for name in self._polytope.names]]
+        walkers = np.repeat(start[None, :], _NUM_WALKS, axis=0)
+        return self._polytope.walked(walkers, _NUM_FIRST_STEPS * len(start), np.random.default_rng(0))
+
+    def _walked(self, polytope: Polytope, num_points: int, rng: np.random.Generator) -> Array:
+        """Returns up to so many valid points, `n x d`, by walks in the polytope."""
+        found, count = [np.empty((0, self.num_dims))], 0
+        for _ in range(_NUM_ROUNDS):
+            start = self._walkers[rng.integers(_NUM_WALKS, size=num_points)]
+            found.append(self._placed(polytope.walked(start, _NUM_STEPS * start.shape[1], rng), rng))
+            count += len(found[-1])
+            if count >= num_points:
+                break
+        return np.concatenate(found)[:num_points]
 
 
 def _listed(parameters: Sequence[Parameter]) -> tuple[Parameter, ...]:
