@@ -6,17 +6,21 @@ trial's origin. A trial's owner is the run's key at the source: what is imported
 Its space is the tool's own, a file's, or what the values of the runs show. Of values, the range is from the lowest to
 the highest one. It is a log range where they are positive and spread over a factor of `LOG_SPREAD`, a logit range where
 they crowd below 1 in the same way (as discounts do), and powers of two where all are. Texts and booleans are choices. A
-parameter that never varies is a fixed value. One that more than a tenth of the runs lack, or a text that is different
-nearly every time (a name, a path), is left out of the space; the trials keep its values.
+parameter that never varies is a fixed value. Of a search that is defined while it runs, a parameter that some runs lack
+is conditional where the values of one other parameter say exactly which runs lack it. Any other that more than a tenth
+of the runs lack, or a text that is different nearly every time (a name, a path), is left out of the space. The trials
+keep its values.
 """
 
 import dataclasses
 import importlib
+import keyword
 import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from protein.api.definition import check_name
@@ -27,6 +31,7 @@ from protein.imports.runs import Imported, Run, Source
 from protein.names import NAME_LENGTH
 from protein.ports import Store
 from protein.space import Space
+from protein.space.constraints import Condition
 from protein.space.parameters import Categorical, Float, Integer, Parameter, Scale, identity, parameter_name
 from protein.spelling import nearest
 from protein.sweep.provenance import collect, config_hash
@@ -50,6 +55,8 @@ LOG_SPREAD = 20.0  # the highest value is this many times the lowest
 MIN_SHARE = 0.9  # of the runs have a parameter of the space; the engine leaves out the others
 MAX_CHOICES = 64
 MAX_DISTINCT_SHARE = 0.5  # more different texts for each run than this are names, and no choices
+_LACKS = object()  # in place of a value
+_LUCK = 0.01  # a rule that explains by luck which runs have a parameter is at most so likely
 _MIN_POWERS = 3  # different powers of two that show a pow2 scale
 _MAX_INTEGER = 10**12
 _MAX_SIZE = 1e100  # of a number that may be searched; ranges of larger ones overflow
@@ -291,18 +298,20 @@ def infer(imported: Imported, file: Path | None = None, cost_parameter: str | No
     lacking: list[str] = []
     parameters, fixed = [], dict[str, ParamValue]()
     runs = [run for run in imported.runs if run.score is not None] or list(imported.runs)
+    rules = {} if given is not None else _rules(runs)
     for name, values in _values(runs).items():
+        num_runs = len(values) if name in rules else len(runs)  # that could have it
         if given is not None:
             continue
         if len(values) == len(runs) and len(set(map(repr, values))) == 1 and name not in imported.parameters:
             fixed[name] = values[0]
             continue
         numbers = [value for value in values if type(value) in (int, float)]
-        if len(values) - len(numbers) == values.count("None") and len(numbers) >= MIN_SHARE * len(runs):
+        if len(values) - len(numbers) == values.count("None") and len(numbers) >= MIN_SHARE * num_runs:
             if len(numbers) < len(values):
                 notes.append(f"{name} is None in {len(values) - len(numbers)} runs, which lie outside the space")
             values = numbers  # a number that a few runs do not have is no choice
-        if len(values) < MIN_SHARE * len(runs):
+        if len(values) < MIN_SHARE * num_runs:
             lacking.append(f"{name} ({len(runs) - len(values)} of {len(runs)})")
             continue
         own = imported.parameters.get(name)
@@ -311,7 +320,7 @@ def infer(imported: Imported, file: Path | None = None, cost_parameter: str | No
             notes.append(f"{name}: the tool's own range does not hold the values of the runs; theirs is taken")
         elif own is not None and parameter != dataclasses.replace(own, default=None):
             notes.append(f"{name}: the tool's own range is widened to hold the values of all runs")
-        parameter = parameter or from_values(name, values, len(runs))
+        parameter = parameter or from_values(name, values, num_runs)
         if parameter is None:
             distinct = len(set(map(repr, values)))
             why = (
@@ -326,6 +335,8 @@ def infer(imported: Imported, file: Path | None = None, cost_parameter: str | No
         notes.append(f"left out of the space, because runs lack them: {', '.join(lacking)}")
     if given is not None:
         parameters = [dataclasses.replace(parameter, default=None) for parameter in given.parameters]
+    parameters, unfounded = _with_conditions(parameters, rules)
+    notes += unfounded
     if not parameters:
         raise UsageError(
             f"no parameter varies over the {len(runs)} runs of {imported.where}, so they span no space; give the ranges"
@@ -339,6 +350,76 @@ def infer(imported: Imported, file: Path | None = None, cost_parameter: str | No
         cost = None
     fixed = {name: value for name, value in fixed.items() if name not in names}
     return Space(parameters, cost_parameter=cost, fixed=fixed), notes
+
+
+def _rules(runs: Sequence[Run]) -> dict[str, str]:
+    """Returns the conditions of the parameters that some runs lack, where a rule explains exactly which runs do.
+
+    The rule is on one other parameter, with texts, truth values, None or whole numbers: with some of its values all
+    runs have the parameter, and with the others, or without a value of it, none has. There must be enough runs that
+    this is no luck. Rules on several parameters are not looked for.
+    """
+    values = {name: [run.params.get(name, _LACKS) for run in runs] for name in _values(runs)}
+    rules: dict[str, str] = {}
+    for name, own in values.items():
+        has = [value is not _LACKS for value in own]
+        if all(has):
+            continue
+        rules |= next(({name: rule} for other, given in values.items() if (rule := _rule(other, given, has))), {})
+    return rules
+
+
+def _rule(name: str, values: Sequence[Any], has: Sequence[bool]) -> str | None:
+    """Returns the condition on a parameter's values under which runs have another one; None where it is not exact."""
+    kinds = {type(value) for value in values if value is not _LACKS}
+    if not kinds <= {str, bool, int, NoneType} or any(keyword.iskeyword(part) for part in name.split(".")):
+        return None
+    within = {_typed(value) for value, one in zip(values, has, strict=True) if one}
+    without = {_typed(value) for value, one in zip(values, has, strict=True) if not one} - {_typed(_LACKS)}
+    if _typed(_LACKS) in within or not without or within & without:
+        return None
+    # Were it luck, each run would be like an earlier one with the same value as often as any two runs are alike.
+    known = [one for value, one in zip(values, has, strict=True) if value is not _LACKS]
+    share = sum(known) / len(known)
+    if (share**2 + (1.0 - share) ** 2) ** (len(known) - len(within | without)) > _LUCK:
+        return None
+    inside = [value for _, value in within]
+    if kinds == {int}:
+        outside = [value for _, value in without]
+        if min(inside) > max(outside):
+            return f"{name} >= {min(inside)}"
+        if max(inside) < min(outside):
+            return f"{name} <= {max(inside)}"
+    texts = sorted(map(repr, inside))
+    return f"{name} == {texts[0]}" if len(texts) == 1 else f"{name} in [{', '.join(texts)}]"
+
+
+def _typed(value: Any) -> tuple[type, Any]:
+    return type(value), value
+
+
+def _with_conditions(parameters: list[Parameter], rules: Mapping[str, str]) -> tuple[list[Parameter], list[str]]:
+    """Returns the parameters with their conditions, each behind the one that it depends on, and notes.
+
+    Left out is one whose condition is on a parameter that is not in the space.
+    """
+    found = [parameter for parameter in parameters if parameter.name not in rules]
+    waiting = [parameter for parameter in parameters if parameter.name in rules]
+    while waiting:
+        names = {parameter.name for parameter in found}
+        ready = [parameter for parameter in waiting if Condition(rules[parameter.name], "when").names <= names]
+        if not ready:
+            break
+        found += [dataclasses.replace(parameter, when=rules[parameter.name]) for parameter in ready]
+        waiting = [parameter for parameter in waiting if parameter not in ready]
+    without = {parameter.name: rules[parameter.name] for parameter in waiting}
+    notes = [
+        f"{name} is left out of the space: it exists when {rule}, which is not in it" for name, rule in without.items()
+    ]
+    conditional = [f"{parameter.name} when {parameter.when}" for parameter in found if parameter.when is not None]
+    if conditional:
+        notes.append(f"runs lack some parameters by these rules, which the space has: {'; '.join(conditional)}")
+    return found, notes
 
 
 def from_values(name: str, values: Sequence[ParamValue], num_runs: int) -> Parameter | None:

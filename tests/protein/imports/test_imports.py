@@ -4,11 +4,12 @@ Files of W&B and PufferLib are in `test_files.py`. MLflow's part is in `contract
 an MLflow to read from.
 """
 
+import dataclasses
 import json
 import math
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from hypothesis import strategies as st
 from protein import Float, Space, Sweep
 from protein.api import importing
 from protein.api.importing import infer
+from protein.errors import UsageError
 from protein.imports.runs import Imported, Source, parameters, text_value
 from protein.imports.runs import Run as ImportedRun
 from protein.ports import Store
@@ -334,6 +336,92 @@ def test_a_number_that_a_few_runs_do_not_have_is_a_number() -> None:
     texts = ["None" if i % 20 == 3 else str(10.0 ** (-4 + i / 15)) for i in range(40)]
     lr = infer(imported_texts("lr", texts))[0].parameter("lr")
     assert isinstance(lr, Float) and lr.scale == "log"
+
+
+def imported_runs(params: Sequence[Mapping[str, Any]]) -> Imported:
+    runs = [
+        ImportedRun(key=str(i), params=one, end=TrialEnd.COMPLETE, score=float(i), cost_seconds=1.0)
+        for i, one in enumerate(params)
+    ]
+    return dataclasses.replace(imported_texts("x", ["a"]), runs=runs, parameters={})
+
+
+def dynamic(trial: optuna.Trial) -> float:
+    model = trial.suggest_categorical("model", ["svc", "tree", "linear"])
+    if model != "tree":
+        trial.suggest_float("C", 1e-3, 1e3, log=True)
+    else:
+        trial.suggest_int("depth", 2, 32)
+    if model == "svc" and trial.suggest_categorical("kernel", ["rbf", "linear"]) == "rbf":
+        trial.suggest_float("gamma", 1e-4, 1.0, log=True)
+    for layer in range(trial.suggest_int("layers", 1, 3)):
+        trial.suggest_int(f"units_{layer}", 4, 64)
+    return trial.number
+
+
+def test_parameters_of_a_dynamic_study_are_conditional(folder: Path) -> None:
+    study = optuna.create_study(
+        study_name="dynamic", storage="sqlite:///dynamic.db", sampler=optuna.samplers.RandomSampler(seed=0)
+    )
+    study.optimize(dynamic, n_trials=40)
+    imported = importing.read("optuna", Source(place="sqlite:///dynamic.db", cost="equal"), rename={})
+    space, notes = importing.infer(imported)
+    assert {one.name: one.when for one in space.parameters} == {
+        "model": None,
+        "layers": None,
+        "units_0": None,
+        "C": "model in ['linear', 'svc']",
+        "depth": "model == 'tree'",
+        "kernel": "model == 'svc'",
+        "gamma": "kernel == 'rbf'",
+        "units_1": "layers >= 2",
+        "units_2": "layers >= 3",
+    }
+    assert all(space.is_valid(run.params) for run in imported.runs)
+    assert sum("by these rules, which the space has" in note for note in notes) == 1
+
+
+@given(st.data())
+@settings(max_examples=30, deadline=None)
+def test_every_run_is_in_a_space_whose_conditions_were_found(data: st.DataObject) -> None:
+    """Whatever made the runs: where a rule was found, each run has exactly the parameters of its point."""
+    rows = data.draw(
+        st.lists(
+            st.fixed_dictionaries(
+                {"a": st.sampled_from(["x", "y", "z"]), "n": st.integers(1, 4)},
+                optional={
+                    "b": st.sampled_from([True, False]),
+                    "c": st.sampled_from([0.5, 1.5, 2.5]),
+                    "lambda": st.just(1),
+                },
+            ),
+            min_size=8,
+            max_size=16,
+        )
+    )
+    try:
+        space, _ = importing.infer(imported_runs(rows))
+    except UsageError as error:
+        assert "no parameter varies" in str(error)
+        return
+    for row in rows:
+        for parameter in space.parameters:
+            if parameter.when is not None and all(name in row for name in ("a", "n")):
+                known = {name: value for name, value in row.items() if name != "lambda"}
+                try:
+                    holds = bool(eval(parameter.when, {}, known))
+                except NameError:
+                    holds = False
+                assert holds == (parameter.name in row)
+
+
+@pytest.mark.parametrize(("num_runs", "lacking"), [(4, "b (2 of 4)"), (12, None), (14, "b (8 of 14)")])
+def test_a_rule_is_exact_and_no_luck(num_runs: int, lacking: str | None) -> None:
+    """A choice between two that says 12 times whether there is a `b` is hardly luck; the 14th run is an exception."""
+    rows = [{"a": "xy"[i % 2], "i": i, **({"b": i} if i % 2 and i < 12 else {})} for i in range(num_runs)]
+    space, notes = infer(imported_runs(rows))
+    assert ("b" in space.names) == (lacking is None)
+    assert any((lacking or "b when a == 'y'") in note for note in notes)
 
 
 def test_what_a_space_lacks_is_named() -> None:
