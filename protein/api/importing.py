@@ -14,13 +14,11 @@ keep its values.
 
 import dataclasses
 import importlib
-import keyword
 import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
 from protein.api.definition import check_name
@@ -30,7 +28,7 @@ from protein.errors import SpaceError, UsageError
 from protein.imports.runs import Imported, Run, Source
 from protein.names import NAME_LENGTH
 from protein.ports import Store
-from protein.space import Space
+from protein.space import Space, presence
 from protein.space.constraints import Condition
 from protein.space.parameters import Categorical, Float, Integer, Parameter, Scale, identity, parameter_name
 from protein.spelling import nearest
@@ -55,8 +53,6 @@ LOG_SPREAD = 20.0  # the highest value is this many times the lowest
 MIN_SHARE = 0.9  # of the runs have a parameter of the space; the engine leaves out the others
 MAX_CHOICES = 64
 MAX_DISTINCT_SHARE = 0.5  # more different texts for each run than this are names, and no choices
-_LACKS = object()  # in place of a value
-_LUCK = 0.01  # a rule that explains by luck which runs have a parameter is at most so likely
 _MIN_POWERS = 3  # different powers of two that show a pow2 scale
 _MAX_INTEGER = 10**12
 _MAX_SIZE = 1e100  # of a number that may be searched; ranges of larger ones overflow
@@ -298,8 +294,9 @@ def infer(imported: Imported, file: Path | None = None, cost_parameter: str | No
     lacking: list[str] = []
     parameters, fixed = [], dict[str, ParamValue]()
     runs = [run for run in imported.runs if run.score is not None] or list(imported.runs)
-    rules = {} if given is not None else _rules(runs)
-    for name, values in _values(runs).items():
+    shown = _values(runs)
+    rules = {} if given is not None else presence.rules([run.params for run in runs], shown.keys())
+    for name, values in shown.items():
         num_runs = len(values) if name in rules else len(runs)  # that could have it
         if given is not None:
             continue
@@ -350,52 +347,6 @@ def infer(imported: Imported, file: Path | None = None, cost_parameter: str | No
         cost = None
     fixed = {name: value for name, value in fixed.items() if name not in names}
     return Space(parameters, cost_parameter=cost, fixed=fixed), notes
-
-
-def _rules(runs: Sequence[Run]) -> dict[str, str]:
-    """Returns the conditions of the parameters that some runs lack, where a rule explains exactly which runs do.
-
-    The rule is on one other parameter, with texts, truth values, None or whole numbers: with some of its values all
-    runs have the parameter, and with the others, or without a value of it, none has. There must be enough runs that
-    this is no luck. Rules on several parameters are not looked for.
-    """
-    values = {name: [run.params.get(name, _LACKS) for run in runs] for name in _values(runs)}
-    rules: dict[str, str] = {}
-    for name, own in values.items():
-        has = [value is not _LACKS for value in own]
-        if all(has):
-            continue
-        rules |= next(({name: rule} for other, given in values.items() if (rule := _rule(other, given, has))), {})
-    return rules
-
-
-def _rule(name: str, values: Sequence[Any], has: Sequence[bool]) -> str | None:
-    """Returns the condition on a parameter's values under which runs have another one; None where it is not exact."""
-    kinds = {type(value) for value in values if value is not _LACKS}
-    if not kinds <= {str, bool, int, NoneType} or any(keyword.iskeyword(part) for part in name.split(".")):
-        return None
-    within = {_typed(value) for value, one in zip(values, has, strict=True) if one}
-    without = {_typed(value) for value, one in zip(values, has, strict=True) if not one} - {_typed(_LACKS)}
-    if _typed(_LACKS) in within or not without or within & without:
-        return None
-    # Were it luck, each run would be like an earlier one with the same value as often as any two runs are alike.
-    known = [one for value, one in zip(values, has, strict=True) if value is not _LACKS]
-    share = sum(known) / len(known)
-    if (share**2 + (1.0 - share) ** 2) ** (len(known) - len(within | without)) > _LUCK:
-        return None
-    inside = [value for _, value in within]
-    if kinds == {int}:
-        outside = [value for _, value in without]
-        if min(inside) > max(outside):
-            return f"{name} >= {min(inside)}"
-        if max(inside) < min(outside):
-            return f"{name} <= {max(inside)}"
-    texts = sorted(map(repr, inside))
-    return f"{name} == {texts[0]}" if len(texts) == 1 else f"{name} in [{', '.join(texts)}]"
-
-
-def _typed(value: Any) -> tuple[type, Any]:
-    return type(value), value
 
 
 def _with_conditions(parameters: list[Parameter], rules: Mapping[str, str]) -> tuple[list[Parameter], list[str]]:

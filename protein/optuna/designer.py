@@ -6,6 +6,8 @@ that the store stays the only memory. What the sampler sees:
 - The same geometry as our own engine. A number is its unit coordinate in [0, 1], whatever its scale. A parameter with
   few, evenly spaced values (powers of two, short integer ranges) is the position of its value. A categorical one is the
   index of its choice.
+- Of a conditional space, the parameters that exist: what is asked for follows from what was proposed before, as in a
+  study that is defined while it runs.
 - The history in its order, oldest first. TPE gives old trials less weight; CMA-ES and NSGA-II work in generations.
   These two keep their state in the trials' attributes. So their study is replayed: each old trial is asked for again
   and then given the params that it really had.
@@ -145,11 +147,12 @@ class OptunaDesigner:
         values: list[float] | None,
         beyond: Mapping[str, float] | None = None,
     ) -> None:
+        params = self._values(x)
         study.add_trial(
             create_trial(
                 state=state,
-                params=self._values(x),
-                distributions=self._distributions(),
+                params=params,
+                distributions={name: one for name, one in self._distributions().items() if name in params},
                 values=values,
                 constraints=dict(beyond or {}) or None,
             )
@@ -165,7 +168,7 @@ class OptunaDesigner:
     ) -> None:
         assert isinstance(study.sampler, _Replayed)
         with study.sampler.forced(self._values(x)):
-            trial = study.ask(self._distributions())
+            trial, _ = self._asked(study)
         for name, value in (beyond or {}).items():
             trial.set_constraint(name, value)
         if state.is_finished():
@@ -174,13 +177,23 @@ class OptunaDesigner:
     def _ask(self, study: Study, data: History, affordable: AffordableCost) -> Array:
         """Returns the first proposal that may be run, `d` canonical coordinates; the last one where none may."""
         for _ in range(_NUM_ASKS_SLOW if self._sampler == "gp" else _NUM_ASKS):
-            trial = study.ask(self._distributions())
-            proposed = np.array([axis.unit(trial.params[axis.name]) for axis in self._axes])
+            trial, proposed = self._asked(study)
             x = self._space.canonical(proposed[None, :])[0]
             if self._may_run(x, data, affordable):
                 break
             study.tell(trial, state=optuna.trial.TrialState.FAIL)
         return np.asarray(x)
+
+    def _asked(self, study: Study) -> tuple[Any, Array]:
+        """Returns a new trial of the study, and its unit coordinates, `d`, drawn in order as far as they exist."""
+        if not self._space.is_conditional:
+            trial = study.ask(self._distributions())
+            return trial, np.array([axis.unit(trial.params[axis.name]) for axis in self._axes])
+        trial, x = study.ask(), np.full(self._space.num_dims, 0.5)
+        for i, axis in enumerate(self._axes):
+            if self._space.active(x[None, :])[0, i]:  # conditions are on what comes before
+                x[i] = axis.unit(trial._suggest(axis.name, axis.distribution))
+        return trial, x
 
     @contextlib.contextmanager
     def _one_torch_thread(self) -> Iterator[None]:
@@ -216,7 +229,8 @@ class OptunaDesigner:
         return near[int(np.argmin(np.abs(near - x).sum(axis=1)))] if len(near) else None
 
     def _values(self, x: Array) -> dict[str, float | int]:
-        return {axis.name: axis.value(float(x[i])) for i, axis in enumerate(self._axes)}
+        active = self._space.active(x[None, :])[0]
+        return {axis.name: axis.value(float(x[i])) for i, axis in enumerate(self._axes) if active[i]}
 
     def _distributions(self) -> dict[str, BaseDistribution]:
         return {axis.name: axis.distribution for axis in self._axes}
@@ -310,7 +324,9 @@ class _Replayed(BaseSampler):
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         proposed = self._sampler.sample_relative(study, trial, search_space)
-        return proposed if self._forced is None else {name: self._forced[name] for name in search_space}
+        if self._forced is None:
+            return proposed
+        return {name: self._forced[name] for name in search_space if name in self._forced}
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution

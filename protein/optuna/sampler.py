@@ -8,9 +8,10 @@ The sampler keeps nothing but its arguments. Each suggestion is computed from th
 workers, other processes and a study that is loaded again all get the suggestions that one long run would get.
 
 What the engine sees
-    joint parameters  those that every trial so far has had with the same distribution; they are suggested together. All
-                      others (of conditional or changing spaces, and the first trial of a study) are sampled one by one,
-                      by Optuna's TPE.
+    joint parameters  those that every trial so far has had with the same distribution; they are suggested together. So
+                      are those that only some have had, where a rule tells exactly which: then the space is conditional
+                      (`protein.space.presence`). All others (of changing spaces, and of the first trials) are sampled
+                      one by one, by Optuna's TPE.
     score             the value; of a pruned trial the last one that it reported
     cost              seconds from a trial's start to its end, less the time of its suggestion, and a tenth of a second
                       at least; or the user attribute `cost_attribute`
@@ -35,6 +36,7 @@ import statistics
 import threading
 import time
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
@@ -50,7 +52,9 @@ from protein.engine.designer import ProteinDesigner
 from protein.engine.settings import EngineSettings
 from protein.errors import SpaceError, UsageError
 from protein.space import Space
+from protein.space.constraints import Condition
 from protein.space.parameters import Categorical, Float, Integer, Parameter
+from protein.space.presence import rules
 from protein.spelling import nearest
 from protein.types import (
     Budget,
@@ -81,6 +85,7 @@ class _ByText:
 
     text: str
     distributions: tuple[tuple[str, BaseDistribution], ...] = dataclasses.field(compare=False)
+    conditions: tuple[str | None, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,17 +96,24 @@ class Joint:
     space: Space
 
     @staticmethod
-    def of(distributions: tuple[tuple[str, BaseDistribution], ...], cost_parameter: str | None) -> "Joint":
-        return Joint._made(_ByText(repr(distributions), distributions), cost_parameter)
+    def of(
+        distributions: tuple[tuple[str, BaseDistribution], ...],
+        cost_parameter: str | None,
+        conditions: Sequence[str | None] = (),
+    ) -> "Joint":
+        """`conditions` are those of the parameters in order, in the names of the space; none: they always exist."""
+        return Joint._made(_ByText(repr(distributions), distributions, tuple(conditions)), cost_parameter)
 
     @staticmethod
     @functools.lru_cache(maxsize=32)
     def _made(key: "_ByText", cost_parameter: str | None) -> "Joint":
         distributions = key.distributions
         parameters, cost = [], None
-        for i, (name, distribution) in enumerate(distributions):
+        conditions = key.conditions or (None,) * len(distributions)
+        for i, ((name, distribution), when) in enumerate(zip(distributions, conditions, strict=True)):
             parameter = as_parameter(f"p{i}", distribution)
             assert parameter is not None, name
+            parameter = parameter if when is None else dataclasses.replace(parameter, when=when)
             parameters.append(parameter)
             if name == cost_parameter:
                 cost = parameter.name
@@ -110,7 +122,10 @@ class Joint:
         return Joint(distributions, Space(parameters, cost_parameter=cost))
 
     def params(self, trial: FrozenTrial) -> dict[str, ParamValue] | None:
-        """Returns a trial's joint params, including those it has not asked for yet; None when it lacks some."""
+        """Returns a trial's joint params, including those it has not asked for yet; None when it lacks some.
+
+        Those that do not exist in it are not among them.
+        """
         fixed = trial.system_attrs.get("fixed_params", {})
         return self._inward({**_planned(trial, dict(self.distributions)), **fixed, **trial.params})
 
@@ -130,17 +145,19 @@ class Joint:
         return {
             name: to_optunas(distribution, params[parameter.name])
             for parameter, (name, distribution) in zip(self.space.parameters, self.distributions, strict=True)
+            if parameter.name in params
         }
 
     def _inward(self, values: Mapping[str, Any]) -> dict[str, ParamValue] | None:
         params: dict[str, ParamValue] = {}
-        for parameter, (name, distribution) in zip(self.space.parameters, self.distributions, strict=True):
-            try:
-                params[parameter.name] = to_ours(distribution, values[name])
-                parameter.check(params[parameter.name])
-            except (KeyError, ValueError, SpaceError):  # it has no value, or one outside the range
-                return None
-        return params
+        try:
+            for parameter, (name, distribution) in zip(self.space.parameters, self.distributions, strict=True):
+                if name in values or parameter.when is None:
+                    params[parameter.name] = to_ours(distribution, values[name])
+                    parameter.check(params[parameter.name])
+            return self.space.only_active(params)
+        except (KeyError, ValueError, SpaceError):  # one has no value, or one outside the range
+            return None
 
     def cheapest(self) -> dict[str, ParamValue]:
         """Returns the middle of the space at its lowest cost."""
@@ -338,9 +355,7 @@ class ProteinSampler(BaseSampler):
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """Returns the joint parameters; see the head of this file."""
         _require_one_objective(study)
-        trials = [other for other in _trials(study) if other.distributions]
-        known = [t for t in trials if t.state in (OptunaState.COMPLETE, OptunaState.PRUNED)]
-        known = known or [t for t in trials if t.state is OptunaState.FAIL]
+        known = _known(_others(study, trial))
         self._check_names(known)
         joint = optuna.search_space.intersection_search_space(known, include_pruned=True) if known else {}
         if known and known[0].state is OptunaState.FAIL:
@@ -349,7 +364,38 @@ class ProteinSampler(BaseSampler):
                 for name, distribution in known[-1].distributions.items()
                 if all(t.distributions.get(name) == distribution for t in known)
             }
-        return {name: d for name, d in joint.items() if not d.single() and as_parameter("x", d) is not None}
+        joint = {name: d for name, d in joint.items() if not d.single() and as_parameter("x", d) is not None}
+        return {**joint, **self._conditional(known, joint)} if joint else joint
+
+    def _conditional(
+        self, known: Sequence[FrozenTrial], joint: Mapping[str, BaseDistribution]
+    ) -> dict[str, BaseDistribution]:
+        """Returns the parameters that only some trials have, where a rule tells which, behind what they depend on."""
+        counts = Counter(name for trial in known for name in trial.distributions)
+        last = {name: one for trial in known for name, one in trial.distributions.items()}
+        found = {
+            name: last[name]
+            for name, _ in counts.most_common()
+            if name not in joint
+            and counts[name] < len(known)
+            and all(trial.distributions.get(name, last[name]) == last[name] for trial in known)
+            and not last[name].single()
+            and as_parameter("x", last[name]) is not None
+            and name != self._cost_parameter
+        }
+        while found:
+            distributions = (*joint.items(), *found.items())
+            conditions = conditions_of(known, distributions)[len(joint) :]
+            cost = next((f"p{i}" for i, name in enumerate(joint) if name == self._cost_parameter), None)
+            lacking = {
+                name
+                for name, when in zip(found, conditions, strict=True)
+                if when is None or cost in Condition(when, "when").names
+            }
+            if not lacking:
+                return found
+            found = {name: one for name, one in found.items() if name not in lacking}
+        return {}
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -364,7 +410,10 @@ class ProteinSampler(BaseSampler):
         if not search_space:
             return {}
         began = time.monotonic()
-        joint = Joint.of(tuple(search_space.items()), self._cost_parameter)
+        distributions = tuple(search_space.items())
+        joint = Joint.of(
+            distributions, self._cost_parameter, conditions_of(_known(_others(study, trial)), distributions)
+        )
         sign = 1.0 if study.directions[0] is StudyDirection.MAXIMIZE else -1.0
         with _TURN:
             others = _others(study, trial)
@@ -482,6 +531,32 @@ class ProteinSampler(BaseSampler):
                 raise UsageError(
                     f"{what} '{name}' is in none of the study's trials{nearest(name, given) if given else ''}"
                 )
+
+
+def _known(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+    """Returns the trials that show which parameters there are."""
+    asked = [trial for trial in trials if trial.distributions]
+    ended = [trial for trial in asked if trial.state in (OptunaState.COMPLETE, OptunaState.PRUNED)]
+    return ended or [trial for trial in asked if trial.state is OptunaState.FAIL]
+
+
+def conditions_of(
+    known: Sequence[FrozenTrial], distributions: Sequence[tuple[str, BaseDistribution]]
+) -> tuple[str | None, ...]:
+    """Returns the conditions of parameters, called `p<i>` in their order, as trials show them; None: always there."""
+    if all(len(trial.distributions.keys() & dict(distributions).keys()) == len(distributions) for trial in known):
+        return (None,) * len(distributions)
+    ordered = {f"p{i}" for i, (_, one) in enumerate(distributions) if not isinstance(one, CategoricalDistribution)}
+    rows = [
+        {
+            f"p{i}": to_ours(one, trial.params[name])
+            for i, (name, one) in enumerate(distributions)
+            if name in trial.params
+        }
+        for trial in known
+    ]
+    found = rules(rows, ordered)
+    return tuple(found.get(f"p{i}") for i in range(len(distributions)))
 
 
 def _trials(study: Study) -> list[FrozenTrial]:

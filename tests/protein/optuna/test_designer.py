@@ -109,6 +109,26 @@ def test_every_sampler_serves_a_mixed_space_and_says_which_it_is() -> None:
             history.append(done(suggestion.params, float(suggestion.params["lr"]), number + 1.0))
 
 
+@pytest.mark.parametrize("method", ["tpe", "gp", "random", "nsga2", "cmaes"])
+def test_every_sampler_serves_a_conditional_space(method: str) -> None:
+    space = Space(
+        [
+            Categorical("model", ("a", "b")),
+            Float("depth", 0.0, 1.0, when="model == 'a'"),
+            Categorical("kernel", ("p", "q"), when="model == 'b'"),
+            Float("y", 0.0, 1.0, when="kernel == 'q'"),
+        ]
+    )
+    history: list[Observation] = []
+    for number in range(20):
+        suggestion = suggest(f"optuna:{method}", space, history, seed=number)
+        space.validate(suggestion.params)
+        score = 1.0 - abs(float(suggestion.params.get("y", 0.0)) - 0.6)
+        history.append(dataclasses.replace(done(suggestion.params, score), number=number))
+    assert len({space.key(one.params) for one in history}) == 20
+    assert {len(one.params) for one in history} == {2, 3}
+
+
 def test_params_come_back_from_optunas_values() -> None:
     from protein.optuna.designer import OptunaDesigner
 

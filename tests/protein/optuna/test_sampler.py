@@ -328,7 +328,7 @@ def test_a_seed_repeats_a_study_whose_trials_are_shorter_than_the_clock_can_tell
     assert studies[0] == studies[1]
 
 
-def test_parameters_that_come_and_go_are_sampled_one_by_one() -> None:
+def test_parameters_that_come_and_go_are_searched() -> None:
     def conditional(trial: optuna.Trial) -> float:
         kind = trial.suggest_categorical("kind", ["linear", "tree"])
         x = trial.suggest_float("x", 0.0, 1.0)
@@ -340,6 +340,47 @@ def test_parameters_that_come_and_go_are_sampled_one_by_one() -> None:
     study.optimize(conditional, n_trials=30)
     assert study.best_value > 3.2  # 4 at most
     assert "protein:origin" in study.trials[-1].user_attrs
+
+
+class Noting(ProteinSampler):
+    """Notes what was sampled one by one."""
+
+    def __init__(self) -> None:
+        super().__init__(seed=0)
+        self.alone: list[str] = []
+
+    def sample_independent(self, study: Any, trial: Any, param_name: str, param_distribution: Any) -> Any:
+        self.alone.append(param_name)
+        return super().sample_independent(study, trial, param_name, param_distribution)
+
+
+def dynamic(trial: optuna.Trial) -> float:
+    """Best with model b, kernel q and x of 0.3 and y of 0.6; two levels of conditions."""
+    if trial.suggest_categorical("model", ["a", "b"]) == "a":
+        return 0.5 - abs(trial.suggest_float("depth", 0.0, 1.0) - 0.5)
+    score = 1.0 - abs(trial.suggest_float("x", 0.0, 1.0) - 0.3)
+    if trial.suggest_categorical("kernel", ["p", "q"]) == "p":
+        return score - 0.5
+    return score + 0.5 - abs(trial.suggest_float("y", 0.0, 1.0) - 0.6)
+
+
+def test_the_conditions_of_a_dynamic_study_are_found_and_its_parameters_suggested_together() -> None:
+    sampler = Noting()
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    for x in np.linspace(0.05, 0.95, 8):
+        study.enqueue_trial({"model": "a", "depth": float(x)})
+        study.enqueue_trial({"model": "b", "x": float(x), "kernel": "p"})
+        study.enqueue_trial({"model": "b", "x": float(x), "kernel": "q", "y": float(x)})
+    study.optimize(dynamic, n_trials=40)
+    assert not sampler.alone
+    found = [trial.params for trial in study.trials[24:]]
+    assert {"model", "x", "kernel", "y"} in [set(one) for one in found]
+    assert study.best_value > 1.4  # 1.5 at most
+    assert len({str(one) for one in found}) == len(found)
+    again = optuna.create_study(direction="maximize", sampler=Noting())
+    again.add_trials(study.trials[:30])
+    again.optimize(dynamic, n_trials=2)
+    assert [trial.params for trial in again.trials[30:]] == [trial.params for trial in study.trials[30:32]]
 
 
 @pytest.mark.filterwarnings("ignore:Choices for a categorical distribution")
