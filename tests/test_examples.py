@@ -69,6 +69,13 @@ def test_learning_curves(tmp_path: Path) -> None:
     assert "digits" in run(tmp_path, "-m", "protein", "best", "digits")
 
 
+def test_a_limit_is_kept(tmp_path: Path) -> None:
+    printed = example(tmp_path, "memory_limit.py")
+    assert last_score(printed, {"features", "rate", "ridge"}) > 0.8
+    assert float(printed.splitlines()[-2].removesuffix(" MB")) <= 0.02
+    assert "limits kept with" in printed
+
+
 def test_several_workers(tmp_path: Path) -> None:
     assert last_score(example(tmp_path, "several_workers.py"), {"lr", "epochs"}) < 10.0  # it begins at about 50
 

@@ -1,6 +1,7 @@
 """Frames: what the store holds comes back as columns, and updates by cursor equal a frame that is read anew."""
 
 import csv
+import dataclasses
 import io
 import math
 import threading
@@ -17,7 +18,7 @@ from protein.analysis.columns import Kind, column_of
 from protein.errors import StoreUnavailable, UsageError
 from protein.ports import Store
 from protein.storage import open_store, open_whole_store
-from protein.types import Outcome, TrialEnd
+from protein.types import Limit, Outcome, TrialEnd
 from protein.web import viewer as viewer_module
 from protein.web.answers import NotFound, plain
 from protein.web.frame import Frame, Table, together
@@ -65,6 +66,15 @@ def test_columns_hold_what_the_records_say_in_the_users_direction(loss: Store) -
     np.testing.assert_array_equal(frame.stored_score(), [math.nan if t.score is None else t.score for t in trials])
     assert frame.columns["params.nesterov"].kind is Kind.BOOLEAN
     assert frame.rows([3, 99, 0, -1]).tolist() == [3, 0]
+
+
+def test_trials_that_break_a_limit_are_known(loss: Store) -> None:
+    frame = read(loss)
+    spec = frame.sweep.spec.with_limits([Limit("train_score", "<=", 5.0), Limit("never", ">=", 1.0)])
+    limited = dataclasses.replace(frame, sweep=dataclasses.replace(frame.sweep, spec=spec))
+    own = [trial.metrics.get("train_score") for trial in loss.trials(frame.sweep.id, curves=False)]
+    assert limited.within_limits().tolist() == [value is None or value <= 5.0 for value in own]
+    assert 0 < limited.within_limits().sum() < len(frame) == frame.within_limits().sum()
 
 
 def test_a_renamed_sweep_is_shown_by_its_new_name(tmp_path: Path) -> None:
