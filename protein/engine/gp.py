@@ -307,10 +307,14 @@ class GaussianProcess:
         variance = self.kernel.variance(x) - np.einsum("ij,ij->j", v, v)
         return mean, np.sqrt(np.maximum(variance, 1e-12))
 
+    def covariance(self, x: Array) -> Array:
+        """Returns the posterior covariance of the noiseless process at `m x p` inputs, `m x m`."""
+        v = solve_triangular(self.chol, self.kernel(x, self.x).T, lower=True, check_finite=False)
+        return np.asarray(self.kernel(x, x) - v.T @ v)
+
     def contrast(self, x: Array, weights: Array) -> tuple[float, float]:
         """Returns mean and standard deviation of the weighted sum of the process at `m x p` inputs, weights `m`."""
-        v = solve_triangular(self.chol, self.kernel(x, self.x).T @ weights, lower=True, check_finite=False)
-        variance = float(weights @ self.kernel(x, x) @ weights - v @ v)
+        variance = float(weights @ self.covariance(x) @ weights)
         return float(weights @ self.mean(x)), math.sqrt(max(variance, 1e-12))
 
     def noise_at(self, x: Array) -> Array:
