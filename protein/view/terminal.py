@@ -174,11 +174,12 @@ class LiveWatcher:
 
 
 def spent_at_start(status: SweepStatus) -> float:
-    """Returns what had been spent before this process began, from the first status that it tells.
+    """Returns what the search had spent before this process began, from the first status that it tells.
 
     That is what all trials have cost that do not run, waiting ones and what was lost included.
     """
-    return spent_seconds(trial for trial in status.trials if trial.state is not TrialState.RUNNING)
+    rest = (trial for trial in status.trials if trial.state is not TrialState.RUNNING and not trial.confirms)
+    return spent_seconds(rest)
 
 
 def progress(status: SweepStatus, spent_before: float) -> BudgetProgress:
@@ -191,11 +192,12 @@ def progress(status: SweepStatus, spent_before: float) -> BudgetProgress:
         running = sum(trial.cost_seconds for trial in status.trials if trial.state is TrialState.RUNNING)
         rest = max(now.expected_seconds - running, 0.0)
         return BudgetProgress(spent_seconds=now.spent_seconds, budget_seconds=now.limit_seconds, eta_seconds=rest)
-    spent, budget = status.spent_seconds, status.sweep.max_cost_seconds
+    searched = [trial for trial in status.trials if not trial.confirms]
+    spent, budget = spent_seconds(searched), status.sweep.max_cost_seconds
     eta = None
     gained = spent - spent_before
     lefts = [] if budget is None else [budget - spent]
-    costs = [trial.cost_seconds for trial in status.trials if trial.state.finished]
+    costs = [trial.cost_seconds for trial in searched if trial.state.finished]
     if status.max_trials is not None and costs:
         lefts.append(status.max_trials * sum(costs) / len(costs) - spent)
     if lefts and gained >= MIN_SPENT_SECONDS and status.elapsed_seconds > 0:

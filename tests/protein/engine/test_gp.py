@@ -202,6 +202,22 @@ def test_no_data_break_a_fit(n: int, duplicate: bool, values: str, seed: int) ->
         assert (sd > 0).all()
 
 
+def test_covariances_are_those_of_the_deviations_and_of_draws() -> None:
+    rng = np.random.default_rng(3)
+    x, at = rng.random((20, 2)), rng.random((6, 2))
+    y = np.sin(5.0 * x[:, 0]) + 0.3 * rng.standard_normal(20)
+    single, mixture = fit(x, y, [0, 1], PRIOR), fit_mixture(x, y, [0, 1], PRIOR)
+    for process in (single, mixture):
+        assert np.sqrt(np.diag(process.covariance(at))) == pytest.approx(process.predict(at)[1], rel=1e-6)
+    assert len(mixture.parts) > 1
+    means = np.stack([part.mean(at) for part in mixture.parts])
+    second = sum(
+        w * (part.covariance(at) + np.outer(m, m))
+        for w, part, m in zip(mixture.weights, mixture.parts, means, strict=True)
+    )
+    assert mixture.covariance(at) == pytest.approx(second - np.outer(mixture.mean(at), mixture.mean(at)))
+
+
 def test_many_points_use_a_subset() -> None:
     x, y = data(2000, 4)
     process = fit(x, y, range(4), PRIOR)
