@@ -22,7 +22,7 @@ from protein.names import NAME_LENGTH, is_name
 from protein.ports import Store
 from protein.run.command import SECTION, CommandSettings
 from protein.space import Space
-from protein.space.parameters import Categorical, Parameter
+from protein.space.parameters import Categorical, Parameter, identity
 from protein.sweep import provenance
 from protein.sweep.stop_conditions import StopWhen
 from protein.trainer import kinds
@@ -49,6 +49,7 @@ _FLAGS = {  # field of a command's settings -> what a user knows it as
     "called": "the program's names",
     "accept_exit_codes": "--accept-exit-codes",
 }
+_NULL = ("null",)  # a value that is fixed to None, where one that is not given has none
 _DATA_FILE = "data.json"  # of a folder of tokens; written when it is made
 
 
@@ -183,7 +184,8 @@ def _values(spec: SweepSpec) -> dict[str, Any]:
     found |= flatten(config) if runs_trainer(config) else own
     command = CommandSettings.from_config(config).to_dict() if SECTION in config else {}  # newer ones have defaults
     found |= {_FLAGS.get(key, key): value for key, value in command.items() if key != "fixed"}
-    found |= {name: value for name, value in space.fixed.items() if name not in found}
+    fixed = {name: _NULL if value is None else value for name, value in space.fixed.items()}  # none is another thing
+    found |= {name: value for name, value in fixed.items() if name not in found}
     if runs_trainer(config):
         found = {name: value for name, value in found.items() if not _changed_nothing(name, value)}
     found |= {parameter.name: _swept(parameter, found.get(parameter.name)) for parameter in space.parameters}
@@ -204,7 +206,7 @@ class _Swept:
 
     value: Any
     choices: tuple[Any, ...] = ()
-    kinds: tuple[type, ...] = ()  # of the choices: 1 and True are equal, but different choices
+    identities: tuple[Any, ...] = ()  # of the choices: 1 and True are equal, but different choices
     bounds: tuple[float, float] = (0.0, 0.0)
     scale: str = ""
     step: float | None = None
@@ -225,8 +227,8 @@ def _swept(parameter: Parameter, value: Any) -> _Swept:
     value = parameter.default if value is None else value
     when = parameter.when
     if isinstance(parameter, Categorical):
-        kinds_of = tuple(map(type, parameter.choices))
-        return _Swept(value, choices=tuple(parameter.choices), kinds=kinds_of, belief=parameter.belief, when=when)
+        told_apart, choices = tuple(map(identity, parameter.choices)), tuple(parameter.choices)
+        return _Swept(value, choices=choices, identities=told_apart, belief=parameter.belief, when=when)
     bounds, step = (parameter.low, parameter.high), parameter.step
     return _Swept(value, bounds=bounds, scale=parameter.scale, step=step, belief=parameter.belief, when=when)
 
@@ -234,7 +236,7 @@ def _swept(parameter: Parameter, value: Any) -> _Swept:
 def _shown(value: Any) -> str:
     if value is None or value in ([], ""):
         return "none"
-    text = "; ".join(map(str, value)) if isinstance(value, list) else str(value)
+    text = "; ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
     return text if len(text) <= MAX_VALUE_LENGTH else text[:MAX_VALUE_LENGTH] + "..."
 
 

@@ -53,6 +53,14 @@ def test_choices_of_other_types_are_another_definition() -> None:
     assert differences(old, new) == ["x = swept over 1 a (now swept over True a)"]
 
 
+def test_a_fixed_null_and_choices_in_lists_are_told_apart() -> None:
+    config, choice = {"own": {}}, Categorical("x", [[1], "a"])
+    old, new = (spec(config, choice), spec(config, Categorical("x", [[True], "a"])))
+    assert differences(old, new) == ["x = swept over [1] a (now swept over [True] a)"]
+    fixed = dataclasses.replace(old, space={**old.space, "fixed": {"clip": None}})
+    assert differences(fixed, fixed) == [] and differences(old, fixed) == ["clip = none (now null)"]
+
+
 def test_listed_values_that_are_a_range_today_go_on_as_the_choices_that_they_were(tmp_path: Path) -> None:
     """In a sweep over a command, whose file lists the very same values."""
     command = {"own": {}, "command": CommandSettings(text="train {width}").to_dict()}
