@@ -26,7 +26,7 @@ from protein.engine import pareto
 from protein.types import Estimate, Params, ParamValue
 
 MODEL = "score model"
-LIKELY, SURELY = 0.5, 0.9  # probabilities of keeping the limits
+LIKELY, SURELY = 0.5, 0.8  # probabilities of keeping the limits; `docs/decisions/engine.md` has the choice
 BEST, BEST_80 = 0.8, 1.6
 FRONT, FRONT_80 = 0.9, 1.83
 BEST_ANY, FRONT_ANY = 0.350, 0.610  # probability of any rise: ln(p / 0.2) / p is `BEST_80` and `FRONT_80`

@@ -111,24 +111,24 @@ def _parse(part: str, text: str, what: str) -> list[Limit]:
     words = [word.strip() for word in _SIGN.split(part.replace("≤", "<=").replace("≥", ">="))]
     terms, signs = words[::2], words[1::2]
     if wrong := [sign for sign in signs if sign not in _TURNED]:
-        raise UsageError(f"{what} '{text}' has {wrong[0]}, which is no limit; {_FORM}")
+        raise UsageError(f"{what} '{text:.80}' has {wrong[0]}, which is no limit; {_FORM}")
     if not signs or not all(terms):
-        raise UsageError(f"{what} '{text}' is no limit; {_FORM}")
+        raise UsageError(f"{what} '{text:.80}' is no limit; {_FORM}")
     numbers = [_number(term) for term in terms]
     names = [place for place, number in enumerate(numbers) if number is None]
     if len(names) > 1:
-        raise UsageError(f"{what} '{text}': '{terms[names[1]]}' is no number (without a unit); {_FORM}")
+        raise UsageError(f"{what} '{text:.80}': '{terms[names[1]]:.80}' is no number (without a unit); {_FORM}")
     if not names or len(terms) > 3 or (len(terms) == 3 and (names != [1] or signs[0][0] != signs[1][0])):
-        raise UsageError(f"{what} '{text}' is no limit on one metric; {_FORM}")
+        raise UsageError(f"{what} '{text:.80}' is no limit on one metric; {_FORM}")
     name = terms[names[0]]
     if name in _NO_METRICS:
-        raise UsageError(f"{what} '{text}': {name} cannot be limited: {_NO_METRICS[name]}")
+        raise UsageError(f"{what} '{text:.80}': {name} cannot be limited: {_NO_METRICS[name]}")
     limits = []
     for place, number in enumerate(numbers):
         if number is None:
             continue
         if not math.isfinite(number):
-            raise UsageError(f"{what} '{text}': {terms[place]} is no finite number; {_FORM}")
+            raise UsageError(f"{what} '{text:.80}': {terms[place]} is no finite number; {_FORM}")
         sign = signs[min(place, names[0])]
         limits.append(Limit(name, sign if place > names[0] else _TURNED[sign], number))
     return limits

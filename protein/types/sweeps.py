@@ -54,7 +54,7 @@ class SweepSpec:
     @property
     def limits(self) -> tuple[Limit, ...]:
         """The limits on what its trials measure. They may change when it is resumed."""
-        return parse_limits(self.space.get(REQUIRE), REQUIRE) or ()
+        return parse_limits(self.space.get(REQUIRE), f"sweep '{self.name}': {REQUIRE}") or ()
 
     def with_limits(self, limits: Sequence[Limit]) -> "SweepSpec":
         """Returns the definition with other limits, or none."""
