@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import json
 import shlex
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -24,13 +25,13 @@ from protein.run.command import SECTION, CommandSettings
 from protein.space import Space
 from protein.space.parameters import Categorical, Parameter, identity
 from protein.sweep import provenance
-from protein.sweep.stop_conditions import StopWhen
+from protein.sweep.stop_conditions import Met, StopWhen
 from protein.trainer import kinds
 from protein.trainer.errors import ConfigError as RunConfigError
 from protein.trainer.kinds import LANGUAGE
 from protein.trainer.language.config import BUILT_IN
 from protein.trainer.settings import is_retired
-from protein.types import IMPORTED, Direction, Limit, Params, SweepRecord, SweepSpec, runs_trainer
+from protein.types import IMPORTED, Direction, Limit, Params, SweepRecord, SweepSpec, TrialRecord, runs_trainer
 
 PATHS = ("data.path", "eval.hellaswag", "model.init_from")  # settings that may name a file or folder
 MAX_DIFFERENCES = 3  # that a message names
@@ -326,6 +327,7 @@ class Options:
         confirm_share: the share of the budget with which contenders are run again, after the search.
         warm_start: the sweeps of the store to learn from, in the form of `protein.api.plan.asked`.
         trackers: that the trials are also written to.
+        on_trial: a line for the shell, or a function, called after each trial that has ended.
         on_finish: a line for the shell, called when the sweep has ended by itself.
         on_trouble: the same, when something is wrong.
 
@@ -345,11 +347,12 @@ class Options:
     early_stopping: bool = True
     can_continue: bool = False
     require: tuple[Limit, ...] | None = None
-    stop_when: StopWhen | None = None
+    stop_when: StopWhen | Met | None = None
     until: datetime | None = None
     confirm_share: float = 0.0
     warm_start: str | list[str] | None = None
     trackers: tuple[str, ...] = ()
+    on_trial: str | Callable[[TrialRecord], object] | None = None
     on_finish: str | None = None
     on_trouble: str | None = None
 
@@ -359,6 +362,8 @@ class Options:
         if self.confirm_share and self.budget_seconds is None:
             raise UsageError("a share for confirmations is one of the budget, and no budget is given; give both")
         object.__setattr__(self, "start", validate.plain_params(self.start))
+        if not (self.on_trial is None or isinstance(self.on_trial, str) or callable(self.on_trial)):
+            raise UsageError(f"on_trial must be a function of a trial, got {validate.shown(self.on_trial)}")
 
     def check(self, space: Space) -> None:
         """Finds what does not fit the space to search.

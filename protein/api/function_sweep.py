@@ -49,7 +49,7 @@ from protein.space import Space
 from protein.spelling import counted
 from protein.sweep import provenance
 from protein.sweep.confirming import Confirm
-from protein.sweep.stop_conditions import StopWhen
+from protein.sweep.stop_conditions import parse_stop_when
 from protein.sweep.trouble import MIN_FREE_DISK_OF_STORE_BYTES
 from protein.trackers.tracker import check_trackers
 from protein.types import Direction, Params, SweepSpec, TrialRecord, TrialState, parse_limits, spent_seconds, unbroken
@@ -115,6 +115,7 @@ class Sweep:
         can_continue: bool = False,
         trackers: Sequence[str] = (),
         quiet: bool = False,
+        on_trial: Callable[[TrialRecord], object] | None = None,
     ) -> None:
         """Defines the sweep; nothing is run or stored yet.
 
@@ -140,9 +141,11 @@ class Sweep:
                 that the stored sweep has; []: none.
             confirm_share: keep this share of the budget, as in "10%" or 0.1, to run the best contenders again when the
                 search is over (see `confirm`); at most 50 %.
-            stop_when: end the sweep when more training is expected to raise the best score by less, as in "gain < 0.5
-                per hour" (in score units; any duration may stand after "per"); None: spend the budget. It is asked
-                after each trial. The sweep can be resumed without it.
+            stop_when: end the sweep once a finished trial meets a condition, as in "score >= 20" or "cost < 60 and
+                loss < 0.1" (its score, its cost in seconds, parameters, metrics; `trials` is how many have finished).
+                Or when more training is expected to raise the best score by less, as in "gain < 0.5 per hour" (in score
+                units; any duration may stand after "per"). None: spend the budget. It is asked after each trial. The
+                sweep can be resumed without it.
             warm_start: name of another sweep of the store to learn from, as far as this sweep's own trials agree with
                 it; names of several, or "all": of them it uses the one that predicts its trials best so far.
             method: "protein"; "random" or one of Optuna's such as "optuna:tpe" for comparison.
@@ -153,6 +156,10 @@ class Sweep:
                 "wandb", "tensorboard", "trackio". Each needs its package: pip install 'protein-sweep[mlflow]'.
             quiet: print nothing. Otherwise the start and the end are printed, and in between lines for finished trials,
                 one every 2 seconds at most.
+            on_trial: called with each trial that has ended, once it is stored; scores are as the function returned
+                them. It runs in a thread of its own, one trial after the other, so that no trial waits for it. An
+                exception in it is one line, and ends nothing. What it has not done a minute after the end of the sweep
+                is left out.
 
         Raises:
             UsageError: a value that cannot be used, with its limit.
@@ -178,11 +185,14 @@ class Sweep:
             min_free_disk_bytes=MIN_FREE_DISK_OF_STORE_BYTES,
             can_continue=can_continue,
             require=parse_limits(require, "require"),
-            stop_when=None if stop_when is None else StopWhen.parse(stop_when, "stop_when", method=method),
             warm_start=None if warm_start is None else asked(warm_start),
             trackers=check_trackers(trackers, "trackers"),
+            on_trial=on_trial,
         )
         self._options.check(space)
+        if stop_when is not None:
+            how: dict[str, Any] = {"method": method, "direction": self._options.direction, "params": space.names}
+            self._options = dataclasses.replace(self._options, stop_when=parse_stop_when(stop_when, "stop_when", **how))
         costs = self._options.budget_seconds, self._options.max_trial_seconds
         require_room_for_a_trial(*costs, f"budget {budget}", f"max_trial_cost {max_trial_cost}")
         self._space, self._quiet = space, quiet

@@ -241,6 +241,7 @@ def _loop_settings(plan: Plan, sweep: SweepRecord, directory: Path, speed: float
         can_continue=plan.may_continue,
         stop_when=options.stop_when,
         until=options.until,
+        on_trial=options.on_trial,
         on_finish=options.on_finish,
         on_trouble=options.on_trouble,
         store=stores.shown(plan.url),

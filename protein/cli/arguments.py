@@ -66,7 +66,8 @@ class SweepArguments(StoreArguments):
     """A limit on what trials measure beside the score, as in 'memory_gb <= 8'; none: no limits any more. Give it
     several times for several. The search keeps them, and so does what is recommended."""
     stop_when: Annotated[str | None, shown("CONDITION", "(default: none)")] = None
-    """End the sweep when more training is expected to raise the best score by less, as in 'gain < 0.5 per hour'."""
+    """End the sweep when a trial meets this, as in 'score >= 20', or when little more is expected, as in
+    'gain < 0.5 per hour'."""
     confirm_share: Annotated[str | None, shown("SHARE", "(default: the config's, or 0%)")] = None
     """Keep this share of the budget, as in 10%, to run the best contenders again when the search is over."""
     max_trial_memory: Annotated[str | None, shown("SIZE", OF_CONFIG)] = None
@@ -103,6 +104,8 @@ class SweepArguments(StoreArguments):
     """Measure once how fast this machine trains, so that costs of several machines are in seconds of the first one."""
     until: Annotated[str | None, shown("TIME", "(default: no end)")] = None
     """Start no trial that is not expected to end by then, as in 08:00 or 2026-11-23T08:00; what runs waits then."""
+    on_trial: Annotated[str | None, shown("COMMAND", "(default: none)")] = None
+    """Run this line of the shell after each trial; $PROTEIN_TRIAL, $PROTEIN_SCORE and others tell it the facts."""
     on_finish: Annotated[str | None, shown("COMMAND", "(default: none)")] = None
     """Run this line of the shell when the sweep has ended by itself; $PROTEIN_REASON and others tell it the facts."""
     on_trouble: Annotated[str | None, shown("COMMAND", "(default: none)")] = None

@@ -44,7 +44,7 @@ SWEEP_GROUPS: Mapping[str, Sequence[str]] = {
         "confirm_share",
     ),
     "worker": ("workers", "pin_cores", "gpus", "gpus_per_trial", "trials_per_gpu", "max_trial_gpu_memory"),
-    "overnight": ("until", "on_finish", "on_trouble"),
+    "overnight": ("until", "on_trial", "on_finish", "on_trouble"),
     "any-program": (
         "command",
         "space",

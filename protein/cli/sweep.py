@@ -40,7 +40,7 @@ from protein.run.machine import Slots, slots_of_machine
 from protein.space import Space
 from protein.spelling import counted
 from protein.sweep import resuming
-from protein.sweep.stop_conditions import StopWhen, parse_moment
+from protein.sweep.stop_conditions import Met, StopWhen, parse_moment, parse_stop_when
 from protein.trackers.tracker import check_trackers
 from protein.types import SweepRecord, SweepSpec, TrialRecord, parse_limits, runs_trainer, spent_seconds, unbroken
 from protein.units import format_duration, parse_duration, parse_share, parse_size
@@ -147,6 +147,7 @@ def make_plan(command: Command, console: Console) -> Plan:
         confirm_share=settings.confirm_share,
         until=None if arguments.until is None else parse_moment(arguments.until, "--until", now),
         warm_start=None if arguments.warm_start is None else asked(arguments.warm_start),
+        on_trial=arguments.on_trial,
         on_finish=arguments.on_finish,
         on_trouble=arguments.on_trouble,
     )
@@ -281,11 +282,12 @@ def make_slots(settings: SweepConfig) -> Slots:
     )
 
 
-def _stop_when(arguments: SweepArguments, spec: SweepSpec) -> StopWhen | None:
+def _stop_when(arguments: SweepArguments, spec: SweepSpec) -> StopWhen | Met | None:
     if arguments.stop_when is None:
         return None
     _, highest = stored_range(score_range(spec), spec.direction) or (-math.inf, math.inf)
-    return StopWhen.parse(arguments.stop_when, "--stop-when", method=spec.method, highest=highest)
+    how: dict[str, Any] = {"method": spec.method, "direction": spec.direction, "highest": highest}
+    return parse_stop_when(arguments.stop_when, "--stop-when", params=Space.from_dict(spec.space).names, **how)
 
 
 def _duration(text: str | None, flag: str) -> float | None:

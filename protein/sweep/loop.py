@@ -21,12 +21,13 @@ What else holds trials back: too little disk or memory and failures in a row (`p
 which the user wants the machine back (`LoopSettings.until`).
 """
 
+import contextlib
 import dataclasses
 import math
 import shlex
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -49,9 +50,18 @@ from protein.sweep.limits import (
     trial_seed,
     without_impossible_costs,
 )
-from protein.sweep.stop_conditions import Deadline, StopWhen
+from protein.sweep.stop_conditions import Deadline, Met, StopWhen
 from protein.sweep.trials import SweepTrials
-from protein.sweep.trouble import MIN_FREE_DISK_BYTES, Failures, Preemptions, Watch, fatal, in_words
+from protein.sweep.trouble import (
+    BY_HAND_SECONDS,
+    HOOK_SECONDS,
+    MIN_FREE_DISK_BYTES,
+    Failures,
+    Preemptions,
+    Watch,
+    fatal,
+    in_words,
+)
 from protein.types import (
     Budget,
     Request,
@@ -85,8 +95,9 @@ class LoopSettings:
         None  # contenders are run again: after the search, or at once (`protein.sweep.confirming`)
     )
     can_continue: bool = False  # finished trials may go on to more steps, where they left something to go on from
-    stop_when: StopWhen | None = None  # no trial is started once this holds; those that run may finish
+    stop_when: StopWhen | Met | None = None  # no trial is started once this holds; those that run may finish
     until: datetime | None = None  # no trial starts that is not expected to end by then; those that run wait then
+    on_trial: str | Callable[[TrialRecord], object] | None = None  # the same, or a function, after each trial
     on_finish: str | None = None  # a line for the shell (`protein.sweep.trouble`), called when it has ended by itself
     on_trouble: str | None = None  # the same, when something is wrong
     store: str = ""  # as messages name it, without a password
@@ -189,6 +200,9 @@ class _Loop:
         self._num_confirmations, self._confirmations_before = 0, (0, 0.0)  # in all; number and cost before this call
         self._hooks: list[threading.Thread] = []
         self._limits = trials.sweep.spec.limits  # of which it is not told yet whether their metrics are reported
+        on_trial = settings.on_trial
+        self._after_trials = None if on_trial is None else trouble.AfterTrials(on_trial, settings.store, listener.log)
+        self._told_of_metrics = False
 
     def status(self) -> SweepStatus:
         records = self._trials.records
@@ -259,6 +273,9 @@ class _Loop:
         if not self._taken_over:  # another process runs the sweep: nothing of it is ours to change
             return
         by_hand = isinstance(error, KeyboardInterrupt) or (error is None and self._stop.is_set())
+        if self._after_trials is not None:  # before the commands of the end, one of which may stop the machine
+            with contextlib.suppress(KeyboardInterrupt):
+                self._after_trials.close(BY_HAND_SECONDS if by_hand else HOOK_SECONDS)
         if isinstance(error, TrialLost):  # another process runs the sweep by now, and says why it ends
             self._call("--on-trouble", self._settings.on_trouble, f"error: {error}")
         else:
@@ -361,7 +378,7 @@ class _Loop:
                 continue
             if (record := self._launcher.resume(trial, self._budget(without=number), self._listener.log)) is not None:
                 if record.state.finished:
-                    self._listener.finished(record, self.status())
+                    self._tell_of(record)
                 else:
                     self._listener.started(record)
                 return True
@@ -377,9 +394,12 @@ class _Loop:
         if self._settings.stop_when is not None and self._enough is None and finished != self._asked_after:
             self._asked_after, began = finished, time.monotonic()
             space = Space.from_dict(self._trials.sweep.spec.space)
-            limits = self._trials.sweep.spec.limits
-            history = self._trials.history(confirmations=False)
-            self._enough = self._settings.stop_when.reason(space, history, limits)
+            condition, limits = self._settings.stop_when, self._trials.sweep.spec.limits
+            if isinstance(condition, Met):
+                self._enough = condition.reason(self._all_trials())
+            else:
+                history = self._trials.history(confirmations=False)
+                self._enough = condition.reason(space, history, limits)
             self._designer_seconds += time.monotonic() - began
         return self._enough is not None
 
@@ -570,7 +590,7 @@ class _Loop:
         else:
             trial = self._trials.finish(event)
         self._failures.add(trial)
-        self._listener.finished(trial, self.status())
+        self._tell_of(trial)
         self._tell_of_an_impossible_score(trial)
         self._tell_of_unknown_limits(trial)
         if self._failures.too_many and self._no_more_trials is None:
@@ -594,3 +614,14 @@ class _Loop:
             f"trial {trial.number} scored {score:g}, outside the score range {possible[0]:g} to {possible[1]:g}: it"
             " counts as it is, but predictions stay inside; if the range is wrong, run the sweep again with another one"
         )
+
+    def _tell_of(self, trial: TrialRecord) -> None:
+        """Tells people, and what they call after each trial, of one that has ended and is stored."""
+        status = self.status()
+        self._listener.finished(trial, status)
+        condition = self._settings.stop_when
+        if isinstance(condition, Met) and not self._told_of_metrics and (line := condition.unreported(trial)):
+            self._told_of_metrics = True
+            self._listener.log(line)
+        if self._after_trials is not None:
+            self._after_trials.add(trial, status)

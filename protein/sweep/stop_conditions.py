@@ -1,4 +1,7 @@
-"""The user's conditions that end a sweep before its budget is spent: `gain < 0.5 per hour`, and a time of the clock.
+"""The user's conditions that end a sweep early: `score >= 20`, `gain < 0.5 per hour`, and a time of the clock.
+
+**A trial.** The condition is a filter over trials (`protein.analysis.filters`), and holds once a finished trial meets
+it. So a sweep that is resumed with the same condition ends at once.
 
 **The gain.** The condition holds when the best score is expected to rise by less than that over further training (see
 `protein.engine.outlook`). It is asked after finished trials, from the stored trials alone. So a sweep that is resumed
@@ -8,26 +11,32 @@ gain, it goes on.
 **The time.** All trials are to have ended by then. So no trial starts that is not expected to end before it.
 """
 
+import contextlib
 import dataclasses
 import math
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
+from protein.analysis.columns import Column, Kind, column_of
+from protein.analysis.filters import KEYWORDS, FilterError, matching, tokens
+from protein.direction import shown_score
 from protein.engine.outlook import outlook, without_broken
 from protein.engine.pareto import MIN_COST_SECONDS
 from protein.engine.results import Outlook
 from protein.errors import UsageError
 from protein.space import Space
-from protein.types import Budget, Limit, Observation, TrialRecord, TrialState
+from protein.spelling import is_slip, nearest
+from protein.types import Budget, Direction, Limit, Observation, TrialRecord, TrialState
 from protein.units import format_duration, parse_duration
 
 _CONDITION = re.compile(r"gain\s*<\s*(?P<gain>\S+)\s+per\s+(?P<span>\S+)", re.IGNORECASE)
 _SPANS = {"second": "1s", "minute": "1m", "hour": "1h", "day": "1d"}
-_FORM = "write it like 'gain < 0.5 per hour' or 'gain < 2 per 10m'"
+_GAIN = re.compile(r"\s*gain\b", re.IGNORECASE)
+_FORM = "write it like 'gain < 0.5 per hour', 'gain < 2 per 10m' or 'score >= 20'"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +105,135 @@ class StopWhen:
             f"the expected gain of {expected:.2g} per {format_duration(self.seconds)} is below {self.gain:g};"
             " resume without this condition, or with a lower gain, to go on"
         )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Met:
+    """Ends a sweep when a finished trial meets a filter.
+
+    Names are those of a trial's row: `score` (of complete trials, as the user knows it), `cost` (of its whole run, in
+    seconds), `steps`, `number`, `state`, `end`; `trials`, how many have finished; parameters; and any other name is
+    that of a metric.
+    """
+
+    text: str
+    what: str  # the flag or keyword that it was given to
+    direction: Direction
+    params: tuple[str, ...]
+    metrics: tuple[str, ...]  # without the parameters, the names in the text that are no fields
+
+    @classmethod
+    def parse(cls, text: str, what: str, *, direction: Direction, params: Sequence[str]) -> "Met":
+        """Reads a condition such as `score >= 20 and memory_gb < 8`.
+
+        Raises:
+            UsageError: it cannot be read, compares what cannot be compared, or has a name that is a slip of another.
+        """
+        made = cls(text=text.strip(), what=what, direction=direction, params=tuple(params), metrics=())
+        begins = f"{what} '{text:.100}'"
+        while True:  # a name that is not known is that of a metric, where the filter is one with it
+            try:
+                matching(made.text, made._columns([], 0), 0)
+                return made
+            except FilterError as error:
+                word = made._word_at(error.position)
+                name = word.removeprefix("metrics.")
+                if not name or name in (*_FIELDS, *params, *made.metrics):
+                    raise UsageError(f"{begins}: {error}") from error
+                slips = [one for one in (*_FIELDS, *params) if is_slip(name, one)]
+                if slips and name == word:
+                    raise UsageError(
+                        f"{begins}: nothing is called '{word}'{nearest(name, slips)} A metric of this name is"
+                        f" metrics.{word}"
+                    ) from error
+                made = dataclasses.replace(made, metrics=(*made.metrics, name))
+
+    def _word_at(self, position: int) -> str:
+        """Returns the name that begins at a position; "": none does."""
+        with contextlib.suppress(FilterError):
+            for one in tokens(self.text):
+                if one.position == position and one.kind in ("word", "name") and one.value not in KEYWORDS:
+                    return str(one.value)
+        return ""
+
+    def reason(self, trials: Sequence[TrialRecord]) -> str | None:
+        """Returns which trial meets it, in words; None: none does."""
+        finished = [one for one in trials if one.state.finished and not one.excluded]
+        met = np.flatnonzero(matching(self.text, self._columns(finished, len(finished)), len(finished)))
+        if not len(met):
+            return None
+        trial = finished[int(met[0])]
+        score = shown_score(_own_score(trial), self.direction)
+        shown = "" if score is None else f" with score {score:.6g}"
+        return f"trial {trial.number}{shown} meets {self.what} '{self.text}'; resume without this condition to go on"
+
+    def unreported(self, trial: TrialRecord) -> str:
+        """Returns a line on the metrics that a complete trial lacks; "": it lacks none."""
+        lacking = [name for name in self.metrics if name not in _metrics(trial)]
+        if trial.state is not TrialState.COMPLETE or not lacking:
+            return ""
+        known = ", ".join(_metrics(trial)) or "none"
+        return (
+            f"trial {trial.number} has not reported {', '.join(lacking)}, which {self.what} asks for; reported: {known}"
+        )
+
+    def _columns(self, finished: Sequence[TrialRecord], num_rows: int) -> dict[str, Column]:
+        scores = [shown_score(_own_score(one), self.direction) for one in finished]
+        found = {
+            "score": column_of(scores, Kind.NUMBER),
+            "cost": column_of([one.run_seconds for one in finished], Kind.NUMBER),
+            "cost_seconds": column_of([one.cost_seconds for one in finished], Kind.NUMBER),
+            "steps": column_of([one.steps for one in finished], Kind.INTEGER),
+            "number": column_of([one.number for one in finished], Kind.INTEGER),
+            "trials": column_of([num_rows] * num_rows, Kind.INTEGER),
+            "state": column_of([str(one.state) for one in finished], Kind.TEXT),
+            "end": column_of([str(one.end) for one in finished], Kind.TEXT),
+        }
+        for name in self.params:
+            found[f"params.{name}"] = column_of([one.params.get(name) for one in finished])
+        for name in self.metrics:
+            found[f"metrics.{name}"] = column_of([_metrics(one).get(name) for one in finished], Kind.NUMBER)
+        return found
+
+
+_FIELDS = ("score", "cost", "cost_seconds", "steps", "number", "trials", "state", "end")  # the columns of `Met`
+
+
+def parse_stop_when(
+    text: object,
+    what: str,
+    *,
+    method: str,
+    direction: Direction,
+    params: Sequence[str],
+    highest: float = math.inf,
+) -> "StopWhen | Met":
+    """Reads a condition that ends a sweep: on the gain to be expected, or on a finished trial.
+
+    Args:
+        text: the condition.
+        what: the flag or keyword that it was given to, to begin an error with.
+        method: of the sweep; the gain is that of method "protein".
+        direction: of the scores as the user knows them.
+        params: names of the parameters.
+        highest: the highest possible score; infinite where it is not known.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    if not isinstance(text, str) or not text.strip() or _GAIN.match(text):
+        return StopWhen.parse(text, what, method=method, highest=highest)
+    return Met.parse(text, what, direction=direction, params=params)
+
+
+def _own_score(trial: TrialRecord) -> float | None:
+    """Returns the score that counts: what a trial had that was cut short is not its score."""
+    return trial.score if trial.state is TrialState.COMPLETE else None
+
+
+def _metrics(trial: TrialRecord) -> Mapping[str, float]:
+    """Returns a trial's metrics: the final ones, and else those of its last point."""
+    return {**(trial.curve[-1].metrics if trial.curve else {}), **trial.metrics}
 
 
 def parse_moment(text: str, flag: str, now: datetime) -> datetime:

@@ -20,7 +20,7 @@ from protein.space import Float, Space
 from protein.sweep import provenance
 from protein.sweep.loop import LoopSettings, run_sweep
 from protein.sweep.methods import make_designer
-from protein.sweep.stop_conditions import StopWhen
+from protein.sweep.stop_conditions import Met, StopWhen
 from protein.types import (
     WAITED,
     Params,
@@ -131,7 +131,7 @@ def sweep(
     budget_seconds: float | None = BUDGET_SECONDS,
     max_trial_seconds: float | None = None,
     workers: int = 1,
-    stop_when: StopWhen | None = None,
+    stop_when: StopWhen | Met | None = None,
     designer: Designer | None = None,
     backend: TrainerBackend | None = None,
     max_trials: int | None = None,

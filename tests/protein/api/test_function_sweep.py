@@ -599,3 +599,18 @@ def test_a_limit_on_what_no_trial_reports_is_told_at_once(store: str, capsys: py
     [told, at_the_end] = [place for place, line in enumerate(lines) if "no trial reported memory_gb" in line]
     assert told < next(place for place, line in enumerate(lines) if "the limit of 2 trials is reached" in line)
     assert at_the_end > told and "did you mean 'memory_mb'?" in lines[at_the_end]
+
+
+def test_a_function_is_told_of_each_trial_that_has_ended(tmp_path: Path) -> None:
+    told: list[TrialRecord] = []
+
+    def on_trial(trial: TrialRecord) -> None:
+        told.append(trial)
+        raise ValueError("of no account")
+
+    result = sweep(str(tmp_path / "own.db"), None, max_trials=3, on_trial=on_trial, start=START).run(train)
+    assert [(one.number, one.score, one.state) for one in told] == [
+        (one.number, one.score, one.state) for one in result.trials
+    ]
+    with pytest.raises(UsageError, match="on_trial must be a function of a trial, got int 3"):
+        sweep(str(tmp_path / "own.db"), on_trial=3)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sample_trials
 import small_sweep
 from sweep_control import AtPoint, found
 
@@ -17,8 +18,15 @@ from protein.engine.designer import RandomDesigner
 from protein.engine.results import Outlook
 from protein.errors import UsageError
 from protein.ports import Store, SweepStatus
-from protein.sweep.stop_conditions import StopWhen, expected_seconds, longest_cost, parse_moment
-from protein.types import Budget, Estimate, Observation, Suggestion, TrialEnd, TrialState
+from protein.sweep.stop_conditions import (
+    Met,
+    StopWhen,
+    expected_seconds,
+    longest_cost,
+    parse_moment,
+    parse_stop_when,
+)
+from protein.types import Budget, Direction, Estimate, Observation, Suggestion, TrialEnd, TrialState
 
 SPACE = Space([Float("x", 0.0, 1.0), Integer("epochs", 1, 20, scale="log")], cost_parameter="epochs")
 
@@ -281,3 +289,106 @@ def test_at_the_time_what_runs_is_stopped_and_waits(tmp_path: Path, monkeypatch:
     )
     assert [trial.state for trial in status.trials] == [TrialState.WAITING]
     assert status.ended == f"it is {end.astimezone():%H:%M}, as --until says"
+
+
+# A condition that a trial meets
+
+
+def met(text: str, direction: Direction = Direction.MAXIMIZE) -> Met:
+    found = parse_stop_when(text, "--stop-when", method="random", direction=direction, params=("lr", "train.size"))
+    assert isinstance(found, Met)
+    return found
+
+
+def one(number: int = 0, *, state: TrialState = TrialState.COMPLETE, score: float | None = 21.0, **more: Any) -> Any:
+    made = sample_trials.trial(number, 21.0, 10.0)
+    end = {
+        TrialState.COMPLETE: TrialEnd.COMPLETE,
+        TrialState.PRUNED: TrialEnd.CAPPED,
+        TrialState.FAILED: TrialEnd.CRASHED,
+    }
+    return dataclasses.replace(made, state=state, end=end[state], score=score, params={"lr": 0.1}, **more)
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("score >= 20", True),
+        ("score>21", False),
+        ("score >= 20 and memory_gb <= 8", True),
+        ("score >= 20 and eval/acc > 0.5", True),
+        ("metrics.memory_gb > 8 or `eval/acc` > 0.5", True),
+        ("memory_gb > 8", False),
+        ("loss < 1", False),  # no trial has it
+        ("loss != none", False),
+        ("cost < 1m and lr == 0.1", True),
+        ("train.size > 0", False),
+        ("trials >= 2", False),
+        ("trials >= 1 and steps > 0", True),
+        ("state == failed", False),
+        ("not (score < 20)", True),
+        ("end == complete and 0 < score < 30", True),
+    ],
+)
+def test_a_finished_trial_meets_a_condition_or_does_not(text: str, holds: bool) -> None:
+    trial = one(metrics={"memory_gb": 7.5, "eval/acc": 0.9})
+    assert (met(text).reason([trial]) is not None) is holds
+
+
+def test_only_scores_of_complete_trials_count_and_those_as_the_user_knows_them() -> None:
+    cut, failed = one(0, state=TrialState.PRUNED), one(1, state=TrialState.FAILED, score=None)
+    running = dataclasses.replace(one(2), state=TrialState.RUNNING, end=None)
+    excluded = dataclasses.replace(one(3), excluded=True)
+    assert met("score >= 20").reason([cut, failed, running, excluded]) is None
+    assert met("state == failed").reason([cut, failed]) is not None
+    low = met("score <= -20", Direction.MINIMIZE)  # stored with the other sign
+    assert low.reason([one(4)]) == (
+        "trial 4 with score -21 meets --stop-when 'score <= -20'; resume without this condition to go on"
+    )
+    later = met("trials >= 2 and score >= 20")
+    assert later.reason([one(0)]) is None and later.reason([one(0), failed]) is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("score >= ", "filter, character 9: a column or a value is expected here, got the end"),
+        ("score => 20", "a column or a value is expected here"),
+        ("score", "'score' stands alone"),
+        ("20 >= 10", "one of the two sides must be a column"),
+        ("score >= '20'", "'score' holds numbers and cannot be compared with a text"),
+        ("scor >= 20", "nothing is called 'scor'; did you mean 'score'? A metric of this name is metrics.scor"),
+        ("epoch > 2 or train.sizes >= 20", "nothing is called 'train.sizes'; did you mean 'train.size'?"),
+        ("(score >= 20", "is not closed"),
+        ("__import__('os')", "filter, character"),
+        ("score >= 20; x", "filter, character"),
+        (f"score >= 20 {'and score >= 20 ' * 200}", "at most 2000 characters"),
+    ],
+)
+def test_a_condition_on_trials_that_cannot_be_is_one_line(text: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        met(text)
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+    assert str(caught.value).startswith("--stop-when '")
+    with pytest.raises(UsageError, match=r"^stop_when '"):
+        sweep(tmp_path, text)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sweep_ends_when_a_trial_meets_it_and_at_once_when_it_is_resumed(tmp_path: Path) -> None:
+    first = sweep(tmp_path, "score < 60")
+    assert first.ended.startswith(f"trial {len(first.trials) - 1} with score ")
+    assert [trial.score is not None and trial.score < 60 for trial in first.trials] == [False] * (
+        len(first.trials) - 1
+    ) + [True]
+    again = sweep(tmp_path, "score < 60")
+    assert (len(again.trials), again.ended) == (len(first.trials), first.ended)
+    further = sweep(tmp_path, None, max_trials=len(first.trials) + 1)
+    assert len(further.trials) == len(first.trials) + 1
+
+
+def test_a_metric_that_no_trial_has_is_said_once(tmp_path: Path) -> None:
+    listener = small_sweep.Lines()
+    small_sweep.sweep(tmp_path, listener=listener, stop_when=met("memory_gb < 0.1"), budget_seconds=None, max_trials=2)
+    [line] = listener.lines
+    assert line.startswith("trial 0 has not reported memory_gb, which --stop-when asks for; reported: ")

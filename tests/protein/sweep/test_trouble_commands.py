@@ -1,5 +1,6 @@
 """Commands of the user's, called when a sweep ends or is in trouble, and not when another process has the sweep."""
 
+import json
 import re
 import threading
 from pathlib import Path
@@ -7,13 +8,14 @@ from typing import Any
 
 import psutil
 import pytest
+import sample_trials
 import small_sweep
 from sweep_control import found, opened, teller, told
 
 from protein.errors import UsageError
 from protein.run.lease import current_owner, owner_of
 from protein.sweep import trouble
-from protein.types import Suggestion, SuggestionKind, TrialState
+from protein.types import Suggestion, SuggestionKind, TrialRecord, TrialState
 
 
 def test_a_command_is_called_at_the_end_with_the_facts(tmp_path: Path) -> None:
@@ -37,6 +39,54 @@ def test_a_command_is_called_at_the_end_with_the_facts(tmp_path: Path) -> None:
         "PROTEIN_SPENT_SECONDS": f"{spent:.3f}",
         "PROTEIN_STORE": "postgresql://host/db",
     }
+
+
+def test_a_command_is_called_after_each_trial_with_its_facts(tmp_path: Path) -> None:
+    listener = small_sweep.Lines()
+    status = small_sweep.sweep(
+        tmp_path, budget_seconds=None, max_trials=3, on_trial=f"{teller(tmp_path)}; exit 3", listener=listener
+    )
+    best = None
+    for trial, facts in zip(status.trials, told(tmp_path), strict=True):
+        assert trial.score is not None
+        best = trial.score if best is None else max(best, trial.score)
+        assert (facts["PROTEIN_SWEEP"], facts["PROTEIN_TRIAL"]) == ("s", str(trial.number))
+        assert (facts["PROTEIN_STATE"], facts["PROTEIN_END"]) == ("complete", "complete")
+        assert (facts["PROTEIN_SCORE"], facts["PROTEIN_STEPS"]) == (repr(trial.score), str(trial.steps))
+        assert json.loads(facts["PROTEIN_PARAMS"]) == trial.params
+        assert json.loads(facts["PROTEIN_METRICS"]) == trial.metrics
+        assert facts["PROTEIN_IS_BEST"] == ("1" if trial.score == best else "")
+        assert facts["PROTEIN_TRIALS"] == str(trial.number + 1)
+    assert [line.partition(":")[0] for line in listener.lines] == ["--on-trial failed with code 3"] * 3
+    assert not status.trouble
+
+
+def test_what_is_called_after_a_trial_holds_up_no_trial_and_is_not_waited_for_without_end() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    seen: list[int] = []
+    lines: list[str] = []
+
+    def slow(trial: TrialRecord) -> None:
+        begun.set()
+        go_on.wait()
+        seen.append(trial.number)
+        raise SystemExit("enough")
+
+    after = trouble.AfterTrials(slow, "", lines.append)
+    trials = [sample_trials.trial(i, 0.5, 1.0) for i in range(3)]
+    for trial in trials:
+        after.add(trial, sample_trials.status([trial]))
+    begun.wait()
+    after.close(0.05)
+    assert lines == ["on_trial still ran 0.05 s after the sweep's end, and is not waited for; 2 trials were left out"]
+    go_on.set()
+    after._thread.join()
+    assert seen == [0] and lines[1:] == ["on_trial failed at trial 0: SystemExit: enough"]
+
+    kind = trouble.AfterTrials(lambda trial: seen.append(trial.number), "", lines.append)
+    kind.add(trials[2], sample_trials.status(trials))
+    kind.close(60.0)
+    assert seen == [0, 2] and len(lines) == 2
 
 
 def test_trouble_calls_the_other_command_and_a_stop_by_hand_none(tmp_path: Path) -> None:
