@@ -45,6 +45,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
         ("UPDATE trials SET params = '[1]' WHERE number = 3", "sweep 's', trial 3: .*params.*not a JSON object"),
         ("UPDATE trials SET params = '{\"a\": 1' WHERE number = 3", "trial 3: .*params.*not a JSON object"),
         ("UPDATE trials SET params = '{\"a\": 1e999}' WHERE number = 3", "trial 3: .*no value of a parameter"),
+        ('UPDATE trials SET params = \'{"a": [{"b": 1e999}]}\' WHERE number = 3', "trial 3: .*infinity"),
         ("UPDATE trials SET params = x'ff' WHERE number = 3", "trial 3: .*params"),
         ('UPDATE trials SET metrics = \'{"a": "b"}\' WHERE number = 3', "trial 3: .*'a' is not a finite number"),
         ("UPDATE trials SET state = 'done' WHERE number = 3", "trial 3: .*done"),

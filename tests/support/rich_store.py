@@ -38,7 +38,15 @@ def fill(store: Store, name: str = "s", *, num_trials: int = 30) -> SweepRecord:
         trial = store.start_trial(
             sweep.id,
             Suggestion(
-                params={"lr": 0.1 / (i + 1), "kind": "ab"[i % 2], "size": 2**i, "flag": i % 2 == 0, ODD: FLOATS[i % 7]},
+                params={
+                    "lr": 0.1 / (i + 1),
+                    "kind": "ab"[i % 2],
+                    "size": 2**i,
+                    "flag": i % 2 == 0,
+                    ODD: FLOATS[i % 7],
+                    "hidden": [None, [], [64, None, {ODD: FLOATS[i % 7]}]][i % 3],
+                    **({"depth": i} if i % 4 == 0 else {"depth": None, "gamma": 0.5} if i % 4 == 1 else {}),
+                },
                 kind=SuggestionKind.CONTINUATION if i == 7 else SuggestionKind.SEARCH,
                 origin=f"improving {ODD}",
                 predicted_score=guess,

@@ -221,7 +221,7 @@ def test_another_file_is_refused(name: str, content: bytes, says: str, tmp_path:
         (("trial", "score"), None),
         (("trial", "cost_seconds"), -1),
         (("trial", "state"), "done"),
-        (("trial", "params"), {"lr": [1]}),
+        (("trial", "params"), {"lr": [{"a": "b\0"}]}),
         (("trial", "steps"), 1.5),
         (("trial", "seed"), 2**63),
         (("trial", "number"), 7),

@@ -119,9 +119,11 @@ def test_runs_of_a_config_are_read_together_in_whatever_order_its_params_are_nam
     def observed(number: int, params: Params, score: float) -> Observation:
         return Observation(params=params, state=TrialState.COMPLETE, score=score, cost_seconds=1.0, number=number)
 
-    trials = [observed(i, {"x": i, "y": 0}, float(i)) for i in range(2500)]
-    trials += [observed(2500, {"x": 2499, "y": 0}, -1.5), observed(2501, {"y": 0, "x": 2499}, -1.0)]
-    assert {2499, 2500, 2501} <= {trial.number for trial in sampled(trials)[0]}
+    trials = [observed(i, {"x": i, "y": [0, {"a": None}]}, float(i)) for i in range(2500)]
+    more: list[Params] = [{"x": 2499, "y": [0, {"a": None}]}, {"y": [0, {"a": None}], "x": 2499}, {"x": 2499}]
+    trials += [observed(2500 + i, params, -1.5) for i, params in enumerate(more)]
+    kept = {trial.number for trial in sampled(trials)[0]}
+    assert {2499, 2500, 2501} <= kept and 2502 not in kept
 
 
 @pytest.mark.parametrize("factor", [1e-2, 1e3, 1e6])
