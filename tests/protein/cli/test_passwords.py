@@ -24,6 +24,7 @@ LINES = {
     "plot": "plot front s",
     "report": "report s",
     "note": "note s --trial 3 --tag x",
+    "try": "try s --lr 0.1",
     "pause": "pause s",
     "resume": "resume s",
     "stop": "stop s",
