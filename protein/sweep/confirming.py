@@ -100,7 +100,7 @@ class Confirmer:
         if found is None or found.next is None:
             return None
         contender, number = found.contenders[found.next], found.numbers[found.next]
-        cost = format_at_least(float(found.beliefs.costs[found.next]))
+        cost = _about(float(found.beliefs.costs[found.next]))
         return Suggestion(
             params=contender.params,
             kind=SuggestionKind.REEVALUATION,
@@ -121,10 +121,10 @@ class Confirmer:
         others = [f"{number}" for number in found.numbers[1:]]
         listed = f"trial{'s' if len(others) > 1 else ''} {', '.join(others)}"
         _, seconds = self._asked
-        limit = "" if math.isinf(seconds) else f", at most {format_at_least(seconds)}"
+        limit = "" if math.isinf(seconds) else f", at most {_about(seconds)}"
         return (
             f"trial {found.numbers[0]} is the best of {len(found.contenders)} contenders with {percent(found.sure)}"
-            f" (the others: {listed}); confirming takes about {format_at_least(self.expected_seconds)} of"
+            f" (the others: {listed}); confirming takes about {_about(self.expected_seconds)} of"
             f" training{limit}"
         )
 
@@ -140,15 +140,20 @@ class Confirmer:
             said = f"{leader} is better than trial {found.numbers[1]} with {sure}"
         else:
             said = f"{leader} is the best of {len(found.contenders)} contenders with {sure}"
-        spent = f", {counted(num_runs, 'run')} in {format_at_least(seconds)}" if num_runs else ""
+        spent = f", {counted(num_runs, 'run')} in {_about(seconds)}" if num_runs else ""
         if found.settled:
             within = f" (differences below {found.indifference:.2g} do not count)" if len(found.contenders) > 1 else ""
             return f"confirmed: {said}{within}{spent}"
         able = found.beliefs.costs[found.beliefs.left > 0]
         why = "; none of them is run more often"
         if len(able):
-            why = f"; one more run takes about {format_at_least(float(able.min()))}"
+            why = f"; one more run takes about {_about(float(able.min()))}"
         return f"not settled: {said}{spent}{why}"
+
+
+def _about(seconds: float) -> str:
+    """Returns a duration that is not known to the millisecond."""
+    return format_at_least(float(f"{seconds:.2g}") if seconds < 10.0 else seconds)
 
 
 def percent(probability: float) -> str:

@@ -191,6 +191,8 @@ def progress(status: SweepStatus, spent_before: float) -> BudgetProgress:
     if (now := status.confirmation) is not None:
         running = sum(trial.cost_seconds for trial in status.trials if trial.state is TrialState.RUNNING)
         rest = max(now.expected_seconds - running, 0.0)
+        if now.limit_seconds is not None:
+            rest = min(rest, max(now.limit_seconds - now.spent_seconds, 0.0))
         return BudgetProgress(spent_seconds=now.spent_seconds, budget_seconds=now.limit_seconds, eta_seconds=rest)
     searched = [trial for trial in status.trials if not trial.confirms]
     spent, budget = spent_seconds(searched), status.sweep.max_cost_seconds

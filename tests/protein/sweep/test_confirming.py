@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import small_sweep
 
 from protein import Float, Report, Space, Sweep, storage
 from protein.api.function_sweep import SweepResult
 from protein.cli import main
+from protein.engine.designer import RandomDesigner
 from protein.engine.outlook import outlook
 from protein.errors import ProteinError, UsageError
 from protein.sweep import stop_conditions
+from protein.sweep.confirming import Confirm
 from protein.types import SuggestionKind, SweepRecord, TrialEnd, TrialRecord, TrialState, spent_seconds
 
 SPACE = Space([Float("x", 0.0, 1.0)])
@@ -125,6 +128,26 @@ def test_limits_of_cost_and_of_contenders_are_kept(tmp_path: Path) -> None:
     assert len(none.trials) == len(two.trials) and "one more run takes about 1s" in none.ended
     unable = found.confirm(noisy(), under=0.5)
     assert unable.ended.startswith("nothing is confirmed: ")
+
+
+def test_only_whole_runs_confirm_anything(tmp_path: Path) -> None:
+    """The designer is not asked whether to stop one early."""
+    asked: list[object] = []
+
+    class Asked(RandomDesigner):
+        def should_stop(self, *known: object) -> None:
+            asked.append(known)
+
+    searched = small_sweep.sweep(tmp_path, budget_seconds=None, max_trials=5)
+    result = small_sweep.sweep(
+        tmp_path,
+        designer=Asked(small_sweep.space(), None),
+        budget_seconds=None,
+        confirm=Confirm(seconds=3.0),
+    )
+    runs = result.trials[len(searched.trials) :]
+    assert runs and asked == []
+    assert all(trial.confirms and trial.state is TrialState.COMPLETE for trial in runs)
 
 
 def test_what_fails_twice_is_not_run_a_third_time(tmp_path: Path) -> None:

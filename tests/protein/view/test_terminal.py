@@ -16,7 +16,17 @@ from rich.console import Console
 from sample_trials import failed, many, running, status, sweep_record, trial
 
 from protein.engine import pareto
-from protein.types import CONTINUABLE, CONTINUABLE_SECONDS, Artifact, Estimate, TrialEnd, TrialState, spent_seconds
+from protein.ports import ConfirmationStatus
+from protein.types import (
+    CONTINUABLE,
+    CONTINUABLE_SECONDS,
+    Artifact,
+    Estimate,
+    SuggestionKind,
+    TrialEnd,
+    TrialState,
+    spent_seconds,
+)
 from protein.view import data, tables, terminal, text
 from protein.view.terminal import progress
 
@@ -93,6 +103,15 @@ def test_the_eta_goes_by_what_this_process_has_spent() -> None:
     over = progress(status(trials, max_cost_seconds=120.0), spent_before=0.0)
     assert over.line() == "2m30s of 2m00s spent, 0.00s left"
     assert progress(status(trials, max_cost_seconds=None), 0.0).line() == "2m30s spent, no budget set"
+    # A confirmation is paid beside the search. While contenders are run again, the progress is that of these runs.
+    again = dataclasses.replace(trial(2, 70.0, 1.0), kind=SuggestionKind.REEVALUATION)
+    beside = status([*trials, again], max_cost_seconds=450.0, elapsed_seconds=60.0)
+    assert progress(beside, spent_before=100.0).line() == now.line()
+    confirming = ConfirmationStatus(
+        sure=0.6, settled=False, runs=1, spent_seconds=70.0, limit_seconds=120.0, expected_seconds=80.0
+    )
+    line = progress(dataclasses.replace(beside, confirmation=confirming), spent_before=100.0).line()
+    assert line == "1m10s of 2m00s spent, 50.0s left, done in about 50.0s"
 
 
 def test_on_a_terminal_finished_trials_scroll_by_above_the_live_view() -> None:
