@@ -10,8 +10,9 @@ Notation
 A belief enters the search in three places. Half of the initial design is drawn from it, and so are some candidates.
 In every second suggestion the value of a candidate (see `protein.engine.acquisition`) is multiplied by
 
-    [ (1 - w) prod_i b_i(u_i) + w ]^(B / n)
+    [ (1 - w) b(u) + w ]^(B / n),   b(u) the geometric mean of all b_i(u_i)
 
+Of the product, points that are drawn from many beliefs would have too little: e^(-k / 2) of the centre for k beliefs.
 What the user holds to be impossible is thus at most 1 / w times less worth than the centres at n = B trials, however
 many beliefs there are, and they fade as trials come in. The other suggestions do not know the beliefs. So there are
 results from elsewhere, which a wrong belief can be told by.
@@ -86,11 +87,11 @@ class Beliefs:
         return self.space.canonical(x)
 
     def log_weight(self, x: Array, doubt: float) -> Array:
-        """Returns ln of (1 - w) prod b(u) + w over the held beliefs at `n x d` points, `n`; 0 at their centres."""
+        """Returns ln of (1 - w) b(u) + w at `n x d` points, `n`, of the held beliefs; 0 at their centres."""
         likeness, active = np.ones(len(x)), self.space.active(x)
         for i in self.held:  # a value that does not exist is as good as the centre
             likeness *= np.where(active[:, i], self._likeness(i, x[:, i]), 1.0)
-        return np.asarray(np.log((1.0 - doubt) * likeness + doubt))
+        return np.asarray(np.log((1.0 - doubt) * likeness ** (1.0 / max(len(self.held), 1)) + doubt))
 
     def tested(self, score: ScoreModel, x_known: Array, settings: EngineSettings) -> "Beliefs":
         """Returns the beliefs without those that are wrong with a probability above `belief_dropped`.

@@ -611,8 +611,8 @@ class _Loop:
             return
         self._told_of_range = True
         self._listener.log(
-            f"trial {trial.number} scored {score:g}, outside the score range {possible[0]:g} to {possible[1]:g}: it"
-            " counts as it is, but predictions stay inside; if the range is wrong, run the sweep again with another one"
+            f"trial {trial.number} scored {score:.3g}, outside the score range {possible[0]:g} to {possible[1]:g}: it"
+            " counts, and predictions stay inside; is the range right?"
         )
 
     def _tell_of(self, trial: TrialRecord) -> None:

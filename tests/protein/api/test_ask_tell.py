@@ -98,7 +98,7 @@ def seen_by_best(engine: Protein, monkeypatch: pytest.MonkeyPatch) -> tuple[int,
     """Returns how many observations `best` looks at, and whether they are a sample."""
     calls: list[tuple[int, bool]] = []
 
-    def contenders(space: Space, observations: list[Any], sample: Any = None) -> list[Any]:
+    def contenders(space: Space, observations: list[Any], sample: Any = None, **limits: Any) -> list[Any]:
         calls.append((len(observations), sample is not None))
         return []
 

@@ -210,7 +210,7 @@ def test_what_does_not_exist_is_not_drawn_weighed_or_tested() -> None:
     points = [{"model": "svc", "C": 10.0}, {"model": "svc", "C": 1e-3}, {"model": "forest"}]
     weight = found.log_weight(believed.to_unit_many(points), 0.1)
     assert weight[0] == pytest.approx(0.0, abs=1e-6) and weight[1] == pytest.approx(math.log(0.1), abs=1e-3)
-    assert weight[2] == pytest.approx(math.log(0.9 * 0.1 / 0.9 + 0.1)), "of the model alone"
+    assert weight[2] == pytest.approx(math.log(0.9 * math.sqrt(0.1 / 0.9) + 0.1)), "of the model alone"
     x = believed.to_unit_many([{"model": "forest"}, {"model": "forest"}])
     assert log_odds(believed, x, np.array([0.0, 1.0]))[1] == 0.0
     designer, history = make_designer("protein", believed, None), list[Observation]()
