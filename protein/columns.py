@@ -7,11 +7,11 @@ are the same facts by column. Scores are those that are stored, to be maximised 
 import dataclasses
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import UnionType
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args, get_origin, get_type_hints
 
-from protein.types import Estimate, Params, TrialEnd, TrialRecord, TrialState
+from protein.types import Estimate, Limit, Params, TrialEnd, TrialRecord, TrialState
 
 if TYPE_CHECKING:  # `protein --help` loads this file, and does not need numpy
     import numpy as np
@@ -128,6 +128,15 @@ class TrialColumns:
         """What whole runs have cost, from the first step on; more than the own cost where a trial continues one."""
         total: Floats = self.continued_seconds + self.cost_seconds
         return total
+
+
+def broken_rows(columns: TrialColumns, limits: Iterable[Limit]) -> list[bool]:
+    """Returns which of the trials break a limit by what they have measured; the metrics must be among the columns."""
+    breaks = [False] * len(columns)
+    for limit in limits:
+        for row, value in enumerate(columns.metrics.get(limit.name, ())):
+            breaks[row] |= value is not None and value == value and not limit.holds(float(value))
+    return breaks
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ from protein.api.recommended import (
     score_range,
     stored_space,
 )
-from protein.columns import DOT_FIELDS, TrialColumns
+from protein.columns import DOT_FIELDS, TrialColumns, broken_rows
 from protein.direction import stored_range
 from protein.engine import results
 from protein.engine.results import Contender, Outlook, RangeEnd
@@ -234,7 +234,8 @@ def readable(store: Store, sweep: SweepRecord, *, most: int = MAX_WHOLE) -> Read
         return Readable(trials=trials, columns=columns, sample=None)
     words = (columns.state, columns.end, columns.kind)
     costs = (columns.run_seconds, columns.cost_seconds, columns.excluded)
-    sample, needed, noted = sample_of(columns.number, *words, columns.score, *costs)
+    breaks = np.array(broken_rows(columns, sweep.spec.limits), dtype=bool)
+    sample, needed, noted = sample_of(columns.number, *words, columns.score, *costs, breaks)
     if any(kind is SuggestionKind.REEVALUATION for kind in columns.kind):
         needed = store.same_params(sweep.id, needed)
     trials = store.trials(sweep.id, curves=False, last_points=True, numbers={*needed, *noted})
@@ -255,7 +256,7 @@ def sweep_outlook(sweep: SweepRecord, trials: Sequence[TrialRecord], sample: Sam
     from protein.engine.outlook import outlook, without_broken
 
     if sample is None:
-        trials, sample = sampled(trials)
+        trials, sample = sampled(trials, limits=sweep.spec.limits)
     try:
         seen = without_broken(_history(trials), sweep.spec.limits)
         return outlook(Space.from_dict(sweep.spec.space), seen, highest_score(sweep), sample)

@@ -173,7 +173,7 @@ class Protein:
         limit = number(under_seconds, "under_seconds")
         if math.isnan(limit):
             raise UsageError("under_seconds must be a number of seconds, got nan; leave it out for the best overall")
-        seen, sample = sampled(self._history())
+        seen, sample = sampled(self._history(), limits=self._limits)
         chosen = best(contenders(self._space, seen, sample, limits=self._limits), limit)
         if chosen is None:
             return None

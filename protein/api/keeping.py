@@ -27,7 +27,7 @@ from protein.engine import pareto
 from protein.engine.sample import sampled
 from protein.errors import UsageError
 from protein.sweep import resuming
-from protein.types import CONTINUABLE, Artifact, SweepRecord, TrialRecord, runs_trainer
+from protein.types import CONTINUABLE, Artifact, SweepRecord, TrialRecord, runs_trainer, unbroken
 
 if TYPE_CHECKING:
     from protein.storage.whole import WholeStore
@@ -231,12 +231,13 @@ def clean(plan: Cleaning) -> Iterator[Freed]:
 
 def needed_trials(sweep: SweepRecord, trials: Sequence[TrialRecord]) -> set[int]:
     """Returns the numbers of the trials whose checkpoints people ask for, and that unfinished ones began from."""
-    needed = {trial.number for trial in pareto.front([trial for trial in trials if not trial.excluded])}
+    able = [trial for trial in trials if not trial.excluded]
+    needed = {trial.number for some in (able, unbroken(able, sweep.spec.limits)) for trial in pareto.front(some)}
     needed |= {trial.continues for trial in trials if not trial.state.finished and trial.continues is not None}
     if (cut_short := recommended.best_cut_short(trials)) is not None:
         needed.add(cut_short.number)
     try:
-        some, sample = sampled(trials)
+        some, sample = sampled(trials, limits=sweep.spec.limits)
         found = recommended.recommendation(sweep, some, sample=sample)
     except UsageError:  # no trial was trained to its end: nothing is recommended
         return needed

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from protein import envs_c
-from protein.columns import TrialColumns
+from protein.columns import TrialColumns, broken_rows
 from protein.config.layers import Layers, flatten, unflatten
 from protein.config.resolve import find_env, load
 from protein.config.write import to_toml
@@ -236,11 +236,7 @@ def best_cut_short(trials: Sequence[TrialRecord]) -> TrialRecord | None:
 def measured_front(trials: TrialColumns, limits: Sequence[Limit]) -> list[int]:
     """Returns the numbers of the measured front's trials, cheapest first. Those that break a limit are not on it."""
     complete = np.array(trials.state, dtype=object) == TrialState.COMPLETE
-    breaks = np.zeros(len(trials), dtype=bool)
-    for limit in limits:
-        for row, value in enumerate(trials.metrics.get(limit.name, ())):
-            breaks[row] |= value is not None and not math.isnan(value) and not limit.holds(float(value))
-    able = np.flatnonzero(complete & ~trials.excluded & ~breaks)
+    able = np.flatnonzero(complete & ~trials.excluded & ~np.array(broken_rows(trials, limits), dtype=bool))
     front = pareto.front_indices(trials.score[able], trials.run_seconds[able])
     return [int(number) for number in trials.number[able[front]]]
 
@@ -279,7 +275,7 @@ def recommendation(
     direction, trains, limits = sweep.spec.direction, runs_trainer(sweep.spec.config), sweep.spec.limits
     limit = None if under is None else parse_duration(under, "--under")
     if sample is None and contenders is None:
-        trials, sample = sampled(trials)
+        trials, sample = sampled(trials, limits=limits)
     finished = [trial for trial in trials if trial.state.finished]
     if contenders is None:
         from protein.engine import recommend  # late: it loads the models, and some callers have their answers already

@@ -192,7 +192,7 @@ def question(
         remaining_seconds: what further runs may cost in all.
         limits: on what trials measure; only what may be recommended with them is in question.
     """
-    trials, sample = sampled(history)
+    trials, sample = sampled(history, limits=limits)
     learnt = learn(space, trials, sample, None, limits)
     if learnt is None:
         return None

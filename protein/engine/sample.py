@@ -4,8 +4,8 @@ There is one rule, so that every command and page fits the same trials. A sweep 
 whole. The score model conditions on at most `MAX_POINTS` trials anyway: the highest scores, and others spread evenly
 over the rest (`protein.engine.gp.subset`). So it learns from the same ones here. A config can only be recommended if it
 has measured well for what it cost. The contenders are therefore those that the model learns from, the measured front,
-the highest scores overall, and the highest of each stretch of log cost. Whoever reads them adds the other runs of the
-same configs, since all runs of a config count.
+the highest scores overall, and the highest of each stretch of log cost. In these, trials that have broken a limit on a
+metric come last. Whoever reads them adds the other runs of the same configs, since all runs of a config count.
 
 A resumed sweep has all trials, and its models condition on the same ones of them. Of their curves, the score model
 takes points from those of the most expensive trials (`protein.engine.history`), and the rule for early stopping
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from protein.columns import cells
 from protein.engine.pareto import MIN_COST_SECONDS, front_indices
-from protein.types import Observation, SuggestionKind, TrialEnd, TrialRecord, TrialState
+from protein.types import Limit, Observation, SuggestionKind, TrialEnd, TrialRecord, TrialState, broken
 
 Floats = NDArray[np.float64]
 
@@ -59,7 +59,12 @@ class Sample:
 
 
 def choose(
-    number: NDArray[np.int64], score: Floats, run_seconds: Floats, complete: NDArray[np.bool_], spent_seconds: float
+    number: NDArray[np.int64],
+    score: Floats,
+    run_seconds: Floats,
+    complete: NDArray[np.bool_],
+    spent_seconds: float,
+    breaks: NDArray[np.bool_] | None = None,
 ) -> tuple[Sample, list[int]]:
     """Returns the sample, and the numbers of all trials that are worth reading.
 
@@ -69,19 +74,22 @@ def choose(
         run_seconds: `n`, costs of their whole runs.
         complete: `n`, whether they were trained to their end.
         spent_seconds: what all finished trials of the sweep have cost.
+        breaks: `n`, whether they break a limit; None: there are no limits.
     """
     from protein.engine.gp import MAX_POINTS, subset  # late: with scipy, which known answers do not need
 
     taught = subset(score, MAX_POINTS)
     top = taught[np.argsort(-score[taught], kind="stable")[: MAX_POINTS // 2]]
     whole = np.flatnonzero(complete)
-    order = whole[np.argsort(-score[whole], kind="stable")]  # highest first
+    breaks = np.zeros(len(number), dtype=bool) if breaks is None else breaks
+    order = whole[np.lexsort((-score[whole], breaks[whole]))]  # highest first
     log_cost = np.log(np.maximum(run_seconds[order], MIN_COST_SECONDS))
     low, high = (float(log_cost.min()), float(log_cost.max())) if len(log_cost) else (0.0, 0.0)
     edges = np.linspace(low, high, _NUM_BINS + 1)[1:-1]
     bins = np.digitize(log_cost, edges)
     kept = [order[np.flatnonzero(bins == i)[:_NUM_IN_BIN]] for i in range(_NUM_BINS)]
-    front = whole[front_indices(score[whole], run_seconds[whole])]
+    able = whole[~breaks[whole]]
+    front = able[front_indices(score[able], run_seconds[able])]
     needed = np.unique(np.concatenate([taught, order[:_NUM_TOP], front, *kept]))
     sample = Sample(
         taught=frozenset(number[taught].tolist()),
@@ -93,7 +101,9 @@ def choose(
     return sample, [int(n) for n in number[needed]]
 
 
-def sampled(trials: Sequence[Known], *, most: int = MAX_WHOLE) -> tuple[Sequence[Known], Sample | None]:
+def sampled(
+    trials: Sequence[Known], *, most: int = MAX_WHOLE, limits: Sequence[Limit] = ()
+) -> tuple[Sequence[Known], Sample | None]:
     """Returns of trials at hand those that `protein.api.answers.readable` reads from a store, and their sample."""
     if len(trials) <= most:
         return trials, None
@@ -104,7 +114,8 @@ def sampled(trials: Sequence[Known], *, most: int = MAX_WHOLE) -> tuple[Sequence
     number, state, end, kind, score, run_seconds, cost_seconds, excluded = zip(*rows, strict=True)
     numbers, scores = np.array(number, dtype=np.int64), np.array(score, dtype=np.float64)
     costs = (np.array(run_seconds), np.array(cost_seconds), np.array(excluded))
-    sample, needed, noted = sample_of(numbers, state, end, kind, scores, *costs)
+    breaks = np.array([bool(broken(limits, trial.metrics)) for trial in trials])
+    sample, needed, noted = sample_of(numbers, state, end, kind, scores, *costs, breaks)
     chosen = set(needed)
     params = {_config(trial) for trial in trials if trial.number in chosen}
     chosen.update(noted)
@@ -136,6 +147,7 @@ def sample_of(
     run_seconds: Any,
     cost_seconds: Any,
     excluded: Any,
+    breaks: Any,
 ) -> tuple[Sample, list[int], list[int]]:
     """Returns the sample, the trials that are needed for it, and others that are spoken of, by number.
 
@@ -145,7 +157,8 @@ def sample_of(
     pruned = np.array([one is TrialState.PRUNED for one in state])
     scored = np.flatnonzero((complete | pruned) & ~np.isnan(score) & ~excluded)
     spent = float(np.sum(cost_seconds[np.array([one is not None for one in end])]))
-    sample, needed = choose(number[scored], score[scored], run_seconds[scored], complete[scored], spent)
+    costs = run_seconds[scored]
+    sample, needed = choose(number[scored], score[scored], costs, complete[scored], spent, breaks[scored])
     noted = [i for i, one in enumerate(kind) if one is SuggestionKind.INITIAL_CONFIG]
     cut = [i for i in scored.tolist() if end[i] in _LIMITS]
     noted += sorted(cut, key=lambda i: (-score[i], i))[:1]

@@ -135,6 +135,14 @@ def test_the_stretches_of_cost_do_not_depend_on_how_long_trials_take(factor: flo
     assert choose(numbers, score, factor * cost, complete, 1.0)[1] == needed
 
 
+def test_the_best_that_keep_the_limits_are_in_the_sample_however_many_score_more() -> None:
+    number, score = np.arange(5000), np.linspace(0.0, 1.0, 5000)
+    cost, complete, breaks = np.full(5000, 10.0), np.ones(5000, dtype=bool), score > 0.6
+    kept = set(number[~breaks][-200:].tolist())
+    assert kept <= set(choose(number, score, cost, complete, 1.0, breaks)[1])
+    assert not kept <= set(choose(number, score, cost, complete, 1.0)[1])
+
+
 def test_a_sweep_without_complete_trials_has_a_sample() -> None:
     none = np.empty(0)
     assert choose(none.astype(np.int64), none, none, none.astype(bool), 0.0)[1] == []
@@ -145,7 +153,7 @@ def test_the_outlook_of_a_sample_is_near_that_of_all_trials(
 ) -> None:
     _, sweep, trials = large
     part = sweep_outlook(sweep, some.trials, some.sample)
-    monkeypatch.setattr("protein.api.answers.sampled", lambda trials: (trials, None))
+    monkeypatch.setattr("protein.api.answers.sampled", lambda trials, **_: (trials, None))
     whole = sweep_outlook(sweep, trials)
     assert part is not None and whole is not None
     assert part.spent_seconds == pytest.approx(whole.spent_seconds)
