@@ -93,6 +93,18 @@ def test_optuna_study(tmp_path: Path) -> None:
     assert (tmp_path / "forest.db").exists()
 
 
+def test_a_conditional_space_and_the_same_search_in_optuna(tmp_path: Path) -> None:
+    score, params = example(tmp_path, "conditional.py").splitlines()[-1].split(" ", 1)
+    assert float(score) > 0.9
+    of_model = {"svm": {"C", "kernel"}, "forest": {"max_depth", "max_features"}}
+    found = ast.literal_eval(params)
+    assert set(found) - {"model", "gamma"} == of_model[found["model"]]
+    assert ("gamma" in found) == (found.get("kernel") == "rbf")
+    assert float(example(tmp_path, "conditional_optuna.py").splitlines()[-1].split(" ", 1)[0]) > 0.9
+    lines = [len((EXAMPLES / name).read_text().splitlines()) for name in ("conditional.py", "conditional_optuna.py")]
+    assert lines[0] <= lines[1]
+
+
 def test_own_policy(tmp_path: Path) -> None:
     (tmp_path / "own_policy.py").write_text((EXAMPLES / "own_policy.py").read_text())
     for number, (env, network) in enumerate({"cartpole": "TwoTowers", "memory": "Remembers"}.items(), start=1):

@@ -310,6 +310,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
     parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--trials", type=int, default=NUM_TRIALS)
     parser.add_argument("--file", type=Path, default=RESULTS)
     parser.add_argument("--table", action="store_true", help="run nothing, print what is there")
@@ -319,7 +320,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         done = {(row["method"], row["family"], row["seed"]) for row in rows}
         with arguments.file.open("a") as file:
             file.write(json.dumps({"header": machine.describe()}) + "\n")
-            for seed in range(arguments.seeds):
+            for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
                 for family in arguments.families:
                     for method in arguments.methods:
                         if (method, family, seed) in done:
