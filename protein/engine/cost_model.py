@@ -56,7 +56,7 @@ class CostModel:
         center = float(np.median(log_cost))
         known = space.cost_index is not None
         prior = Prior(
-            log_lengthscale=(math.log(1.0) + 0.5 * math.log(space.num_dims / 8.0), LENGTHSCALE_SD),
+            log_lengthscale=(math.log(1.0) + 0.5 * math.log(space.num_active / 8.0), LENGTHSCALE_SD),
             log_outputscale=(math.log(0.05), 1.0),
             log_noise=_CALM_NOISE,
             bias_variance=1.0,

@@ -37,7 +37,7 @@ class FailureModel:
         # continues.
         center = 2.0 * (float(np.sum(ok)) + 2.0) / (len(ok) + 2.0) - 1.0
         prior = Prior(
-            log_lengthscale=(-0.3 + 0.5 * math.log(space.num_dims / 8.0), LENGTHSCALE_SD),
+            log_lengthscale=(-0.3 + 0.5 * math.log(space.num_active / 8.0), LENGTHSCALE_SD),
             log_outputscale=(0.0, 0.7),
             log_noise=(math.log(0.05), 1.0),
         )

@@ -165,7 +165,7 @@ class ScoreModel:
         """
         scale = scale or ScoreScale.of(scores)
         prior = Prior(
-            log_lengthscale=(-0.3 + 0.5 * math.log(space.num_dims / 8.0), LENGTHSCALE_SD),
+            log_lengthscale=(-0.3 + 0.5 * math.log(space.num_active / 8.0), LENGTHSCALE_SD),
             log_outputscale=(0.0, 0.7),
             log_noise=log_noise,
             log_run_variance=log_run_variance,

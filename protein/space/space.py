@@ -109,6 +109,10 @@ class Space:
         self._polytope = self._linear_part(self._constraints)
         self._witness = self._find_witness()
         self._check_conditions()
+        self._num_active = float(self.num_dims)
+        if self._conditions:
+            points = np.random.default_rng(0).random((_NUM_CASES, self.num_dims))
+            self._num_active = float(self.active(points).sum(axis=1).mean())
 
     @property
     def num_dims(self) -> int:
@@ -118,6 +122,11 @@ class Space:
     def cost_index(self) -> int | None:
         """Position of the cost parameter among the coordinates, or None."""
         return None if self.cost_parameter is None else self._position[self.cost_parameter]
+
+    @property
+    def num_active(self) -> float:
+        """How many parameters a uniform point has on average: all, where none is conditional."""
+        return self._num_active
 
     @property
     def is_conditional(self) -> bool:

@@ -179,6 +179,13 @@ def test_models_see_no_value_of_what_does_not_exist() -> None:
     np.testing.assert_array_equal(NESTED.features(moved), features)
 
 
+def test_the_number_of_parameters_that_a_point_has() -> None:
+    assert NESTED.num_active == pytest.approx(
+        1 + 2 / 3 + 1 / 3 + 2 / 9 + 1 / 9 * 5 / 6 + 1 / 3 + 1 / 3 * 17 / 20, abs=0.05
+    )
+    assert Space([Categorical(f"m{i}", (1, 2)) for i in range(5)]).num_active == 5.0
+
+
 def test_defaults_and_snapped_params_lack_what_does_not_exist() -> None:
     assert NESTED.default() == {"model": "tree", "depth": 8, "leaf": 0.25}
     assert NESTED.snap({"model": "linear", "depth": 3, "C": 1e9, "kernel": "rbf"}) == {"model": "linear", "C": 1e3}
