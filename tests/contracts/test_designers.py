@@ -379,6 +379,48 @@ def test_every_point_of_a_small_space_is_tried_once(method: str) -> None:
     assert len({tuple(o.params.values()) for o in history}) == 21
 
 
+CONDITIONAL = Space(
+    [
+        Categorical("model", ("svm", "tree")),
+        Float("C", 1e-3, 1e3, "log", when="model == 'svm'"),
+        Categorical("kernel", ("linear", "rbf"), when="model == 'svm'"),
+        Float("gamma", 1e-4, 1.0, "log", when="kernel == 'rbf'"),
+        Integer("depth", 1, 20, when="model == 'tree'"),
+    ],
+    constraints=["gamma < C", "depth != 7"],
+)
+
+
+def test_what_does_not_exist_is_never_suggested_and_no_point_comes_twice(method: str) -> None:
+    def observe(params: Params) -> Observation:
+        return complete_flat(params, -abs(float(params.get("gamma", 1.0)) - 0.01) + (params["model"] == "svm"))
+
+    start: Params = {"model": "tree", "depth": 3, "C": 1.0}
+    history = play(make_designer(method, CONDITIONAL, start), 14, observe)
+    assert history[0].params == {"model": "tree", "depth": 3}
+    for observation in history:
+        CONDITIONAL.validate(observation.params)
+    assert len({CONDITIONAL.key(observation.params) for observation in history}) == 14
+    again = suggest(make_designer(method, CONDITIONAL, start), history[:13], seed=13)
+    assert again is not None
+    assert again.params == history[13].params
+
+
+def test_every_point_of_a_small_conditional_space_is_tried_once(method: str) -> None:
+    space = Space(
+        [
+            Categorical("a", ("x", "y")),
+            Integer("b", 1, 3, when="a == 'x'"),
+            Categorical("c", (True, False), when="a == 'y' or b > 1"),
+        ]
+    )
+    history: list[Observation] = []
+    designer = make_designer(method, space, None)
+    while (suggestion := suggest(designer, history, seed=len(history))) is not None:
+        history.append(complete_flat(suggestion.params, float(len(suggestion.params))))
+    assert len(history) == len({space.key(o.params) for o in history}) == 1 + 2 * 2 + 2
+
+
 @given(data=st.data())
 @settings(max_examples=25, deadline=None)
 @pytest.mark.parametrize("method_name", HELD_TO_IT)
