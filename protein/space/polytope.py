@@ -19,6 +19,7 @@ then uniform. Rounding takes them off again; `Space` moves them back.
 Source: Smith (1984), Efficient Monte Carlo procedures for generating points uniformly distributed over bounded regions.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,6 +33,8 @@ Positions = NDArray[np.signedinteger[Any]]  # of parameters
 
 _MOST_COUNTED = 1e6  # values of a grid that the program takes for whole numbers; it cannot tell more of them apart
 _TOUCHING = 1e-7  # slack that is none: what the solver takes for 0
+_INFEASIBLE = 2  # the solver's word for it
+_SECONDS = 10.0  # that it may take
 _ROUNDING = 1e-12  # of the largest sum that a constraint can have
 
 
@@ -70,7 +73,10 @@ class Polytope:
         if found is None or found[1] > _TOUCHING or not self._strict.any():
             return None if found is None else found[0]
         found = self._solved(self._strict)  # others may be met without any slack
-        return found[0] if found is not None and found[1] > _TOUCHING else None
+        if found is None:
+            return None
+        are_met = (self._a @ found[0] < self._b)[self._strict].all()
+        return found[0] if found[1] > _TOUCHING or are_met else None
 
     def _solved(self, with_slack: NDArray[np.bool_]) -> tuple[Array, float] | None:
         """Returns the numbers, `k`, with the largest slack in some inequalities, and it; None: nothing is feasible.
@@ -112,10 +118,11 @@ class Polytope:
             constraints=limits,
             bounds=Bounds(np.zeros(len(parts) + 1), [*most, 1.0]),
             integrality=np.array([*whole, False], dtype=int),
-            options={"time_limit": 10.0},
+            options={"time_limit": _SECONDS},
         )
         if answer.x is None:
-            return None if answer.status == 2 else (self._low + self._width / 2, 0.0)
+            unknown = (self._low + self._width / 2, math.inf)  # out of time, which proves nothing
+            return None if answer.status == _INFEASIBLE else unknown
         units = np.where([*whole, False], np.round(answer.x), answer.x)
         return offset + made @ units[:-1], float(answer.x[-1])
 

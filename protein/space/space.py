@@ -648,9 +648,11 @@ class Space:
     def _linear_part(self, constraints: Sequence[Constraint]) -> Polytope | None:
         """What is linear in constraints on numeric parameters that always exist; None: nothing is."""
         numeric = [p for p in self.parameters if not isinstance(p, Categorical) and p.when is None]
+        sometimes = {p.name for p in self.parameters if p.when is not None}  # a constraint on them may not apply
         constants = {name: float(value) for name, value in self.fixed.items() if isinstance(value, bool | int | float)}
         names = {p.name for p in numeric}
-        rows = [row for one in constraints for row in one.linear(constants) if row.coefficients.keys() <= names]
+        needed = [one for one in constraints if not one.names & sometimes]
+        rows = [row for one in needed for row in one.linear(constants) if row.coefficients.keys() <= names]
         return Polytope(numeric, rows) if rows else None
 
     def _linear_point(self) -> Array | None:

@@ -97,6 +97,8 @@ def test_what_cannot_be_met_is_proven_and_named_and_what_was_not_found_is_said_s
         with pytest.raises(SpaceError) as refused:
             Space(parameters, constraints=constraints)
         assert message in str(refused.value)
+    for tiny in ("x < 1e-9", "x <= 0", "0 < x < 2e-6", "x + y < 1.1e-6", "y <= 1e-6 and x >= 1 - 1e-6"):
+        assert Space(real, constraints=[tiny]).sample(3, np.random.default_rng(0)).shape == (3, 2)
     with pytest.raises(SpaceError, match=r"'x \* x < -1': none of 16384 points .* and no other was found; widen"):
         Space(real, constraints=["x * x < -1"])
     with pytest.raises(SpaceError, match="no other was found"):
@@ -168,6 +170,13 @@ def test_all_points_of_a_search_are_valid_and_vary(constraints: list[str]) -> No
         assert space.valid(found).all()
         assert len(np.unique(found, axis=0)) >= least
     assert math.isclose(points[0][:, space.names.index("kind")].mean(), 0.5, abs_tol=0.1), "others stay uniform"
+
+
+def test_a_constraint_on_what_may_not_exist_binds_no_other_parameter_where_it_does_not_apply() -> None:
+    kind, sometimes = Categorical("kind", ("a", "b")), Float("c", 0.0, 1.0, when="kind == 'a'")
+    space = Space([*WEIGHTS, kind, sometimes], constraints=[f"c <= 0.5 and {TOTAL} >= 11"])
+    points = space.sample(50, np.random.default_rng(0))
+    assert len(points) == 50 and {params["kind"] for params in space.from_unit_many(points)} == {"b"}
 
 
 def test_what_rejection_finds_needs_no_program(monkeypatch: pytest.MonkeyPatch) -> None:
