@@ -562,9 +562,8 @@ class Space:
             for name, value in condition.equals:
                 parent = self.parameters[self._position[name]] if name in self._position else None
                 if isinstance(parent, Categorical) and value not in parent.choices:
-                    listed = ", ".join(repr(choice) for choice in parent.choices)
                     close = nearest(str(value), [str(choice) for choice in parent.choices])
-                    raise SpaceError(f"{start} compares '{name}' with {value!r}, no choice of its {listed}{close}")
+                    raise SpaceError(f"{start} compares '{name}' with {value!r}, which is none of its choices{close}")
             ancestors = self._ancestors(i)
             chain = [self._conditions[j] for j in (*ancestors, i) if j in self._conditions]
             marks = [0.0, *(number for one in chain for number in one.numbers)]

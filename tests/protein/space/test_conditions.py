@@ -228,9 +228,9 @@ UNIT = Float("u", 0.0, 1.0)
     [
         (
             _with("model == 'svm'", MODEL),
-            "compares 'model' with 'svm', no choice of its 'svc', 'tree', 'linear'; did you",
+            "compares 'model' with 'svm', which is none of its choices; did you",
         ),
-        (_with("model in ['svc', 'tre']", MODEL), "compares 'model' with 'tre', no choice"),
+        (_with("model in ['svc', 'tre']", MODEL), "compares 'model' with 'tre', which is none of its choices; did you"),
         (_with("modle == 'svc'", MODEL), "mentions unknown parameter 'modle'; did you mean 'model'"),
         (_with("model = 'svc'", MODEL), "parameter 'C': when 'model = 'svc'' does not parse"),
         (_with("model < 3", MODEL), "mixes text and numbers"),
