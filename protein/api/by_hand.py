@@ -25,13 +25,13 @@ from protein.spelling import nearest
 from protein.sweep import provenance
 from protein.sweep.limits import trial_seed
 from protein.types import (
+    CUT_SHORT,
     IMPORTED,
     Params,
     Suggestion,
     SuggestionKind,
     SweepRecord,
     SweepSpec,
-    TrialEnd,
     TrialRecord,
     runs_trainer,
 )
@@ -40,7 +40,6 @@ from protein.validate import listed, plain_params, shown
 MAX_QUEUED = 1000  # at once
 _MAX_ATTEMPTS = 20  # to be the next one, while a running sweep starts trials of its own
 _PARAMS = "params"  # what holds the parameters in a trial that was written as JSON, and begins their columns
-_CUT = (TrialEnd.CAPPED, TrialEnd.OUT_OF_BUDGET)
 
 
 def queue(store: Store, sweep: SweepRecord, points: Sequence[Params], *, skip_if_exists: bool = False) -> list[int]:
@@ -212,7 +211,7 @@ def _new_ones(
     found = {
         space.key(one.params): one
         for one in trials
-        if not one.excluded and one.end not in _CUT and (one.end is None or one.end.teaches)
+        if not one.excluded and one.end not in CUT_SHORT and (one.end is None or one.end.teaches)
     }
     new: dict[tuple[Any, ...], dict[str, Any]] = {}
     for i, params in enumerate(asked):

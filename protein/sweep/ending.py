@@ -6,6 +6,8 @@ A trial that is too slow for its cap is ended long before it. Notation of its pa
     total   steps of a trial that is trained to its end
     pace    seconds a step since the first point of the curve; what comes before it is compiling, or filling caches
 
+The same pace tells whether the initial config, which a limit of cost has cut short, would fit a larger one.
+
 Our own trainer's configs say how many steps a trial makes. Of any other program it is known once some trials are
 complete and agree on it (`protein.engine.history`).
 """
@@ -18,14 +20,17 @@ from protein.engine.history import amount_asked, steps_per_unit
 from protein.ports import Backend, Designer, Listener
 from protein.space import Space
 from protein.sweep.launching import Launcher
-from protein.sweep.limits import trial_seed
+from protein.sweep.limits import OVERSHOOT, total_steps, trial_config, trial_seed
 from protein.sweep.trials import SweepTrials
 from protein.types import (
     CANCELLED,
+    CUT_SHORT,
     PREEMPTED,
     Measurement,
     Observation,
     Params,
+    SuggestionKind,
+    SweepSpec,
     TrialEnd,
     TrialRecord,
     TrialState,
@@ -130,6 +135,40 @@ class Ending:
         self.designer_seconds += time.monotonic() - began
         if reason is not None:
             self.end(trial.number, TrialEnd.STOPPED_EARLY, f"{TrialEnd.STOPPED_EARLY.text}: {reason}")
+
+
+def cut_initial(
+    spec: SweepSpec,
+    trials: Sequence[TrialRecord],
+    history: Callable[[], Sequence[Observation]],
+    limit_seconds: float,
+) -> TrialRecord | None:
+    """Returns the longest run of the initial config, where it is to go on: it is what all else is compared with.
+
+    That is where limits of cost have cut each run of it, and a run may cost clearly more now: as much as it is expected
+    to need, where its pace tells that. None: it is not to go on.
+
+    Args:
+        spec: of the sweep.
+        trials: all of it.
+        history: returns what is known of the finished ones.
+        limit_seconds: what one run may cost now, from its first step on.
+    """
+    first = next((one for one in trials if one.kind is SuggestionKind.INITIAL_CONFIG), None)
+    if first is None:
+        return None
+    same = [one for one in trials if one.params == first.params]
+    told = [one for one in same if one.end is not None and one.end.teaches]
+    others_wait = any(one.end is None or one.excluded for one in same)
+    if others_wait or not told or any(one.end not in CUT_SHORT for one in told):
+        return None
+    longest = max(told, key=lambda one: (one.run_seconds, one.number))
+    if limit_seconds <= (1.0 + OVERSHOOT) * longest.run_seconds:
+        return None
+    config = trial_config(spec.config, longest.params, seed=0, threads=1, max_trial_seconds=None)
+    steps = total_steps(config) or steps_by_others(Space.from_dict(spec.space), history(), longest.params)
+    needed = longest.continued_seconds + expected_seconds(longest.curve, steps or 0.0)
+    return longest if needed <= limit_seconds else None
 
 
 def expected_seconds(curve: Sequence[Measurement], total_steps: float) -> float:

@@ -13,7 +13,17 @@ from protein.run.machine import Slots
 from protein.sweep import provenance, resuming
 from protein.sweep.limits import OVERSHOOT, Limits, total_steps, trial_config
 from protein.sweep.trials import SweepTrials
-from protein.types import Budget, Outcome, Resources, Suggestion, TrialEnd, TrialRecord, max_trial_seconds, runs_trainer
+from protein.types import (
+    CUT_SHORT,
+    Budget,
+    Outcome,
+    Resources,
+    Suggestion,
+    TrialEnd,
+    TrialRecord,
+    max_trial_seconds,
+    runs_trainer,
+)
 
 OVERHEAD_SECONDS = 300.0  # start-up, compiling and evaluation, on top of a trial's cap, before it counts as hung
 MAX_CURVE_POINTS = 200  # of a curve that a trial goes on with: they tell its pace
@@ -50,6 +60,17 @@ class Launcher:
     def has_lost_its_files(self, suggestion: Suggestion) -> bool:
         """Whether a trial that was to go on cannot any more: it would begin anew, at the price of the rest."""
         return suggestion.continues is not None and self._parents_state(suggestion) is None
+
+    def again(self, cut: TrialRecord) -> Suggestion:
+        """Returns the suggestion to run a cut trial's config to its end: from what that left, if it left anything."""
+        place = resuming.place(self._folder(cut.number), cut, self._trials.sweep.spec.config)
+        origin = f"{cut.kind.replace('_', ' ')} again, as trial {cut.number} was cut short and more is allowed now"
+        if place.path is None or place.seconds is None:
+            return Suggestion(params=cut.params, kind=cut.kind, origin=origin)
+        behind = cut.continued_seconds + place.seconds
+        return Suggestion(
+            params=cut.params, kind=cut.kind, origin=origin, continues=cut.number, continued_seconds=behind
+        )
 
     def start(self, suggestion: Suggestion, budget: Budget, *, seed: int, suggest_seconds: float) -> TrialRecord | None:
         """Stores and starts a new trial. Raises `UsageError` where none can be started here.
@@ -189,7 +210,12 @@ class Launcher:
 
     def _parents_state(self, trial: Suggestion) -> Path | None:
         """Returns what a trial goes on from that continues another one, if that is still there."""
-        return None if trial.continues is None else resuming.continuable_state(self._trials.records[trial.continues])
+        if trial.continues is None:
+            return None
+        parent = self._trials.records[trial.continues]
+        if parent.end in CUT_SHORT:
+            return resuming.place(self._folder(parent.number), parent, self._trials.sweep.spec.config).path
+        return resuming.continuable_state(parent)
 
     def _curve_behind(self, trial: TrialRecord, *, goes_on: bool) -> tuple[tuple[int, float], ...]:
         """Returns steps and seconds of the run that lies behind a trial, at some points; `goes_on`: its own, too."""

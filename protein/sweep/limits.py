@@ -21,7 +21,17 @@ from protein.errors import UsageError
 from protein.ports import Finished, TrialProgress
 from protein.run.command import SECTION
 from protein.trainer.kinds import kind_of
-from protein.types import MAX_COST_SECONDS, Budget, Params, SweepRecord, TrialEnd, TrialRecord, TrialState, runs_trainer
+from protein.types import (
+    CUT_SHORT,
+    MAX_COST_SECONDS,
+    Budget,
+    Params,
+    SweepRecord,
+    TrialEnd,
+    TrialRecord,
+    TrialState,
+    runs_trainer,
+)
 from protein.units import format_at_least, format_duration
 
 OVERSHOOT = 0.1  # of a limit; a trial ends with the step in which it reaches it
@@ -108,8 +118,7 @@ def require_a_complete_trial(
 
     A sweep over a function is not judged: what it returns says that its trials were cut short.
     """
-    limits = (TrialEnd.CAPPED, TrialEnd.OUT_OF_BUDGET)
-    cut = [trial for trial in trials if trial.end in limits]
+    cut = [trial for trial in trials if trial.end in CUT_SHORT]
     if max_cost_seconds is None or not cut or any(trial.state is TrialState.COMPLETE for trial in trials):
         return
     # A larger budget raises the cap only where the cap is the budget's share.

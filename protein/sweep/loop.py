@@ -39,7 +39,7 @@ from protein.run.machine import Slots
 from protein.space import Space
 from protein.sweep import trouble
 from protein.sweep.confirming import Confirm, Confirmer, has_contender
-from protein.sweep.ending import Ending
+from protein.sweep.ending import Ending, cut_initial
 from protein.sweep.launching import Launcher
 from protein.sweep.limits import (
     CAP_FRACTION,
@@ -203,6 +203,7 @@ class _Loop:
         on_trial = settings.on_trial
         self._after_trials = None if on_trial is None else trouble.AfterTrials(on_trial, settings.store, listener.log)
         self._told_of_metrics = False
+        self._began_again = False  # the initial config, which an earlier limit had cut short
 
     def status(self) -> SweepStatus:
         records = self._trials.records
@@ -510,7 +511,8 @@ class _Loop:
         suggest_seed, train_seed = trial_seed(self._trials.sweep.spec.seed, self._trials.next_number)
         began = time.monotonic()
         in_time = self._deadline.shorten(budget, self._all_trials())
-        suggestion = self._suggest(in_time, suggest_seed)
+        cut = self._cut_initial(in_time)
+        suggestion = self._suggest(in_time, suggest_seed) if cut is None else self._launcher.again(cut)
         suggest_seconds = time.monotonic() - began
         self._designer_seconds += suggest_seconds
         if suggestion is None:
@@ -528,8 +530,15 @@ class _Loop:
         trial = self._launcher.start(suggestion, budget, seed=train_seed, suggest_seconds=suggest_seconds)
         if trial is not None:  # else others were queued just now, and come first
             self._num_confirmations += self._confirms
+            self._began_again |= cut is not None
             self._listener.started(trial)
         return True
+
+    def _cut_initial(self, budget: Budget) -> TrialRecord | None:
+        """Returns the run of the initial config that goes on now, once in a run of the sweep; see `cut_initial`."""
+        if self._confirms or self._began_again:
+            return None
+        return cut_initial(self._trials.sweep.spec, self._all_trials(), self._trials.history, budget.next_trial_seconds)
 
     def _suggest(self, budget: Budget, seed: int) -> Suggestion | None:
         """Asks the designer. The search begins with the initial config, whatever was tried by hand before."""

@@ -64,6 +64,7 @@ _END_TEXTS = {
     TrialEnd.OUT_OF_BUDGET: "stopped at the end of the sweep's budget",
     TrialEnd.MISTAKE: "mistake in the training function",
 }
+CUT_SHORT = (TrialEnd.CAPPED, TrialEnd.OUT_OF_BUDGET)  # the ends of trials that a limit of cost has ended
 CANCELLED = "cancelled by hand"  # the reason of a trial whose end a person has asked for
 QUEUED = "queued by hand"  # the reason of a trial that waits and has never run: a person has asked for it
 PREEMPTED = "preempted: "  # what the reason begins with where a trial's place to run was lost (see `ports.Backend`)

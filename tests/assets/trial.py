@@ -63,18 +63,21 @@ def save(train: dict[str, Any], arguments: argparse.Namespace) -> int:
     """Makes four steps. Each is saved in the trainer's format, then told; a resumed trial goes on from there.
 
     With `waits_for` it waits after its second step until there is that file. With `continuable` it can be continued.
+    With `keeps_cap` it ends itself at its limit of cost.
 
     A file `hang-0001` beside the trials' folders makes trial 1 hang once: its text is a step, and "saved" or "unsaved".
     """
     first, checkpoint = 0, arguments.directory / "checkpoint.safetensors"
-    if arguments.resume is not None:
-        content = arguments.resume.read_bytes()
+    goes_on_from = arguments.resume or arguments.continue_from
+    if goes_on_from is not None:
+        content = goes_on_from.read_bytes()
         length = int.from_bytes(content[:8], "little")
         first = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["run"])["steps"]
+    behind = 0.0 if arguments.continue_from is None else first * train["cost"] / 4
     hangs = arguments.directory.parent / f"hang-{arguments.directory.name}"
     where = hangs.read_text().split() if hangs.exists() else ["0", ""]
     for step in range(first + 1, 5):
-        seconds = step * train["cost"] / 4
+        seconds = step * train["cost"] / 4 - behind
         hangs_here = where[0] == str(step)
         if hangs_here and where[1] == "unsaved":
             hangs.unlink()
@@ -90,6 +93,9 @@ def save(train: dict[str, Any], arguments: argparse.Namespace) -> int:
         say("measurement", steps=step, elapsed_seconds=seconds, score=step / 10, metrics={})
         if hangs_here:
             time.sleep(600)
+        if "keeps_cap" in train and 0.0 < train["max_seconds"] <= seconds and step < 4:
+            say("result", timings={}, score=step / 10, steps=step, elapsed_seconds=seconds, stopped="max_seconds")
+            return 0
         if step == 2 and "waits_for" in train:
             wait_for(train["waits_for"])
         if train.get("hangs_at") == step:  # in each of its lives
@@ -97,7 +103,12 @@ def save(train: dict[str, Any], arguments: argparse.Namespace) -> int:
     left: dict[str, object] = {}
     if "continuable" in train:
         left = {"continuable": str(checkpoint), "continuable_seconds": train["cost"]}
-    ending = {"score": train["score"], "steps": 4, "elapsed_seconds": train["cost"], "checkpoint": str(checkpoint)}
+    ending = {
+        "score": train["score"],
+        "steps": 4,
+        "elapsed_seconds": train["cost"] - behind,
+        "checkpoint": str(checkpoint),
+    }
     say("result", timings={}, **ending, **left)
     return 0
 
