@@ -156,7 +156,9 @@ def sample_of(
     complete = np.array([one is TrialState.COMPLETE for one in state])
     pruned = np.array([one is TrialState.PRUNED for one in state])
     scored = np.flatnonzero((complete | pruned) & ~np.isnan(score) & ~excluded)
-    spent = float(np.sum(cost_seconds[np.array([one is not None for one in end])]))
+    # As in a sweep that is read whole: what confirmations have cost is no cost of the search.
+    ended = [e is not None and k is not SuggestionKind.REEVALUATION for e, k in zip(end, kind, strict=True)]
+    spent = float(np.sum(cost_seconds[np.array(ended)]))
     costs = run_seconds[scored]
     sample, needed = choose(number[scored], score[scored], costs, complete[scored], spent, breaks[scored])
     noted = [i for i, one in enumerate(kind) if one is SuggestionKind.INITIAL_CONFIG]
