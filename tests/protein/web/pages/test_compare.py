@@ -100,7 +100,7 @@ def test_trials_of_two_sweeps_a_failed_one_and_none(view: View) -> None:
     expect(heads(view).first).to_contain_text("loss 5")
     assert row(view, "score") == ["–", "18.00"]
     assert row(view, "state") == ["failed", "complete"]
-    assert row(view, "lr")[1] == "–"
+    assert row(view, "lr")[1] == ""
     view.open("compare?sweep=loss")
     expect(view.page.get_by_text("No trial is selected.")).to_be_visible()
     view.page.get_by_role("button", name="Sweeps").click()
