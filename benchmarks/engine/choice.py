@@ -40,7 +40,7 @@ from engine.cells import play
 from engine.methods import Engine, make_method
 from engine.reference import Reference, reference
 from engine.rl import OURS, RlTask, make_rl
-from engine.suite import TRIAL_CAPS
+from engine.suite import TRIAL_CAPS, check_methods
 from engine.tasks import DEVELOPMENT
 from numpy.typing import NDArray
 
@@ -48,6 +48,7 @@ from protein.engine import gp
 from protein.engine.history import complete_runs
 from protein.engine.recommend import contenders
 from protein.engine.results import best
+from protein.errors import UsageError
 from protein.types import Observation, TrialState
 
 Array = NDArray[np.float64]
@@ -186,6 +187,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--file", type=Path, default=RESULTS)
     parser.add_argument("--table", action="store_true", help="run nothing, print what is there")
     arguments = parser.parse_args(argv)
+    try:
+        if arguments.seeds < 1 or arguments.processes < 1:
+            raise UsageError("seeds and processes must be at least 1")
+        check_methods(arguments.methods)
+    except UsageError as error:
+        parser.exit(2, f"error: {error}\n")
     rows = _read(arguments.file)
     done = {(row["method"], row["family"], row["seed"]) for row in rows}
     seeds = range(FIRST_SEED, FIRST_SEED + arguments.seeds)

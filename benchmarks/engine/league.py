@@ -43,6 +43,7 @@ from engine.cells import Run, play
 from engine.methods import Engine, make_method
 from engine.optuna_peers import OptunaPeer
 from engine.protocol import Watch
+from engine.suite import check_methods
 from numpy.typing import NDArray
 
 from protein.errors import UsageError
@@ -331,9 +332,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         print("\n".join(check()))
         return
     try:
-        for name in arguments.methods:
-            make_method(name, SPACE, START, 0)
-    except (ValueError, UsageError) as error:
+        if arguments.seeds < 1 or arguments.processes < 1:
+            raise UsageError("seeds and processes must be at least 1")
+        check_methods(arguments.methods)
+    except UsageError as error:
         parser.exit(2, f"error: {error}\n")
     rows = _read(arguments.file)
     done = {(row["method"], row["seed"]) for row in rows}

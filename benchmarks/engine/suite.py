@@ -137,7 +137,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         if min(arguments.budgets) <= 0 or arguments.seeds < 1 or arguments.processes < 1:
             raise UsageError("budgets must be above 0, seeds and processes at least 1")
-        _check_methods(methods)
+        check_methods(methods)
         rows = read(arguments.file)
         if not (arguments.table or arguments.ablations or arguments.figure):
             jobs = missing(rows, methods, families, seeds, arguments.budgets, start)
@@ -166,7 +166,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             print("\n".join(report(cells)))
 
 
-def _check_methods(methods: Iterable[str]) -> None:
+def check_methods(methods: Iterable[str]) -> None:
     """Raises `UsageError` for an unknown method, or an unknown setting of ours."""
     for method in methods:
         name, _, settings = method.partition(":")
