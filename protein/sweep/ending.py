@@ -155,7 +155,7 @@ def cut_initial(
         limit_seconds: what one run may cost now, from its first step on.
     """
     first = next((one for one in trials if one.kind is SuggestionKind.INITIAL_CONFIG), None)
-    if first is None:
+    if first is None or first.end is TrialEnd.COMPLETE:
         return None
     same = [one for one in trials if one.params == first.params]
     told = [one for one in same if one.end is not None and one.end.teaches]

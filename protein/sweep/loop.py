@@ -542,11 +542,11 @@ class _Loop:
 
     def _suggest(self, budget: Budget, seed: int) -> Suggestion | None:
         """Asks the designer. The search begins with the initial config, whatever was tried by hand before."""
-        by_hand = [one for one in self._all_trials() if one.kind is SuggestionKind.BY_HAND]
-        if by_hand and len(by_hand) == len(self._trials.records) and not self._confirms:
+        trials = self._trials.records.values()
+        if trials and all(one.kind is SuggestionKind.BY_HAND for one in trials) and not self._confirms:
             space = Space.from_dict(self._trials.sweep.spec.space)
             first = self._designer.suggest([], [], budget, seed)
-            if first is not None and space.key(first.params) not in [space.key(one.params) for one in by_hand]:
+            if first is not None and space.key(first.params) not in [space.key(one.params) for one in trials]:
                 return first
         history = self._trials.history(can_continue=self._settings.can_continue)
         designer = self._confirmer if self._confirms else self._designer
