@@ -315,9 +315,9 @@ _CONVERTERS: dict[Any, Callable[[str, Any], Any]] = {
     int | None: lambda name, value: None if value is None else _integer(name, value),
     float: _float,
     float | None: optional_number,
-    Params: lambda _, value: params(value),
     Mapping[str, float]: lambda name, value: numbers(name.removesuffix("s"), value),
-    Mapping[str, Any]: json_object,
+    # Params are of this type, too: any value of JSON may be one of theirs.
+    Mapping[str, Any]: lambda name, value: params(value) if name == _PARAMS else json_object(name, value),
     datetime: lambda _, value: value,
     **{kind: lambda _, value: value.value for kind in (Direction, SuggestionKind, TrialEnd, TrialState)},
 }
