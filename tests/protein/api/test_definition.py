@@ -54,7 +54,8 @@ def test_choices_of_other_types_are_another_definition() -> None:
 
 
 def test_a_fixed_null_and_choices_in_lists_are_told_apart() -> None:
-    config, choice = {"own": {}}, Categorical("x", [[1], "a"])
+    config: dict[str, Any] = {"own": {}}
+    choice = Categorical("x", [[1], "a"])
     old, new = (spec(config, choice), spec(config, Categorical("x", [[True], "a"])))
     assert differences(old, new) == ["x = swept over [1] a (now swept over [True] a)"]
     fixed = dataclasses.replace(old, space={**old.space, "fixed": {"clip": None}})
