@@ -77,7 +77,7 @@ export function scatterOf(table, axes, { x = "cost_seconds", y = "score", color,
   const drawn = Object.fromEntries(Object.entries(places).map(([what, place]) => {
     const { key, kind } = table.columns[place];
     const values = rows.map((i) => table.rows[i][place]);
-    return [what, { ...axisOf(axes[key] || { key, kind, scale: "choices", choices: [...new Set(values)].sort() }, values), values }];
+    return [what, { ...axisOf(axes[key] || { key, kind, scale: "choices", choices: [...new Set(values)].filter((value) => value !== null).sort() }, values), values }];
   }));
   const state = placeOf(table, "state", "column");
   return {
@@ -87,7 +87,8 @@ export function scatterOf(table, axes, { x = "cost_seconds", y = "score", color,
 }
 
 /** An axis that ends where these values end, or the range that was searched; the kept one holds those of all sweeps. */
-function axisOf(axis, values) {
+function axisOf(kept, values) {
+  const axis = { ...kept, absent: values.includes(null) };
   const known = values.filter((value) => typeof value === "number").concat(axis.searched || []);
   if (axis.low === undefined || !known.length) return axis;
   return { ...axis, low: Math.min(...known), high: Math.max(...known) };
