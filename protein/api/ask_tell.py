@@ -233,7 +233,7 @@ class Protein:
         if self._queued and not self._budget_left().spent:
             self._ended = ""
             self._pending.append(queued := self._queued.pop(0))
-            return dataclasses.replace(queued, params=dict(queued.params))
+            return dataclasses.replace(queued, params=plain_params(queued.params))
         running = [pending.params for pending in self._pending]
         budget = dataclasses.replace(
             self._budget_left(),

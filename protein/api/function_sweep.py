@@ -191,7 +191,11 @@ class Sweep:
         )
         self._options.check(space)
         if stop_when is not None:
-            how: dict[str, Any] = {"method": method, "direction": self._options.direction, "params": space.names}
+            how: dict[str, Any] = {
+                "method": method,
+                "direction": self._options.direction,
+                "parameters": space.parameters,
+            }
             self._options = dataclasses.replace(self._options, stop_when=parse_stop_when(stop_when, "stop_when", **how))
         costs = self._options.budget_seconds, self._options.max_trial_seconds
         require_room_for_a_trial(*costs, f"budget {budget}", f"max_trial_cost {max_trial_cost}")
@@ -323,7 +327,7 @@ class Sweep:
             backend = FunctionProcesses(train, options.direction, stop, start_method=start_method)
         plan = Plan(
             spec=self._spec(getattr(train, "__name__", type(train).__name__)),
-            queued=tuple(self._queued),
+            queued=() if confirm is not None else tuple(self._queued),
             options=options,
             store=self._store,
             url=stores.absolute_url(self._store),  # before the function goes to another working directory

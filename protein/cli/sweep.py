@@ -287,7 +287,7 @@ def _stop_when(arguments: SweepArguments, spec: SweepSpec) -> StopWhen | Met | N
         return None
     _, highest = stored_range(score_range(spec), spec.direction) or (-math.inf, math.inf)
     how: dict[str, Any] = {"method": spec.method, "direction": spec.direction, "highest": highest}
-    return parse_stop_when(arguments.stop_when, "--stop-when", params=Space.from_dict(spec.space).names, **how)
+    return parse_stop_when(arguments.stop_when, "--stop-when", parameters=Space.from_dict(spec.space).parameters, **how)
 
 
 def _duration(text: str | None, flag: str) -> float | None:

@@ -397,7 +397,7 @@ class _Loop:
             space = Space.from_dict(self._trials.sweep.spec.space)
             condition, limits = self._settings.stop_when, self._trials.sweep.spec.limits
             if isinstance(condition, Met):
-                self._enough = condition.reason(self._all_trials())
+                self._enough = condition.reason([one for one in self._all_trials() if not one.confirms])
             else:
                 history = self._trials.history(confirmations=False)
                 self._enough = condition.reason(space, history, limits)

@@ -23,12 +23,13 @@ import numpy as np
 
 from protein.analysis.columns import Column, Kind, column_of
 from protein.analysis.filters import KEYWORDS, FilterError, matching, tokens
+from protein.columns import cell
 from protein.direction import shown_score
 from protein.engine.outlook import outlook, without_broken
 from protein.engine.pareto import MIN_COST_SECONDS
 from protein.engine.results import Outlook
 from protein.errors import UsageError
-from protein.space import Space
+from protein.space import Categorical, Parameter, Space
 from protein.spelling import is_slip, nearest
 from protein.types import Budget, Direction, Limit, Observation, TrialRecord, TrialState
 from protein.units import format_duration, parse_duration
@@ -119,17 +120,18 @@ class Met:
     text: str
     what: str  # the flag or keyword that it was given to
     direction: Direction
-    params: tuple[str, ...]
+    parameters: tuple[Parameter, ...]
     metrics: tuple[str, ...]  # without the parameters, the names in the text that are no fields
 
     @classmethod
-    def parse(cls, text: str, what: str, *, direction: Direction, params: Sequence[str]) -> "Met":
+    def parse(cls, text: str, what: str, *, direction: Direction, parameters: Sequence[Parameter]) -> "Met":
         """Reads a condition such as `score >= 20 and memory_gb < 8`.
 
         Raises:
             UsageError: it cannot be read, compares what cannot be compared, or has a name that is a slip of another.
         """
-        made = cls(text=text.strip(), what=what, direction=direction, params=tuple(params), metrics=())
+        made = cls(text=text.strip(), what=what, direction=direction, parameters=tuple(parameters), metrics=())
+        params = [one.name for one in made.parameters]
         begins = f"{what} '{text:.100}'"
         while True:  # a name that is not known is that of a metric, where the filter is one with it
             try:
@@ -189,8 +191,8 @@ class Met:
             "state": column_of([str(one.state) for one in finished], Kind.TEXT),
             "end": column_of([str(one.end) for one in finished], Kind.TEXT),
         }
-        for name in self.params:
-            found[f"params.{name}"] = column_of([one.params.get(name) for one in finished])
+        for parameter in self.parameters:
+            found[f"params.{parameter.name}"] = _values_of(parameter, finished)
         for name in self.metrics:
             found[f"metrics.{name}"] = column_of([_metrics(one).get(name) for one in finished], Kind.NUMBER)
         return found
@@ -205,7 +207,7 @@ def parse_stop_when(
     *,
     method: str,
     direction: Direction,
-    params: Sequence[str],
+    parameters: Sequence[Parameter],
     highest: float = math.inf,
 ) -> "StopWhen | Met":
     """Reads a condition that ends a sweep: on the gain to be expected, or on a finished trial.
@@ -215,7 +217,7 @@ def parse_stop_when(
         what: the flag or keyword that it was given to, to begin an error with.
         method: of the sweep; the gain is that of method "protein".
         direction: of the scores as the user knows them.
-        params: names of the parameters.
+        parameters: those of the space.
         highest: the highest possible score; infinite where it is not known.
 
     Raises:
@@ -223,7 +225,15 @@ def parse_stop_when(
     """
     if not isinstance(text, str) or not text.strip() or _GAIN.match(text):
         return StopWhen.parse(text, what, method=method, highest=highest)
-    return Met.parse(text, what, direction=direction, params=params)
+    return Met.parse(text, what, direction=direction, parameters=parameters)
+
+
+def _values_of(parameter: Parameter, trials: Sequence[TrialRecord]) -> Column:
+    """Returns a parameter's column. It knows all choices, also those that no trial has had yet."""
+    choices = [cell(one) for one in parameter.choices] if isinstance(parameter, Categorical) else []
+    name = parameter.name
+    column = column_of([*choices, *(cell(one.params[name]) if name in one.params else None for one in trials)])
+    return dataclasses.replace(column, values=column.values[len(choices) :], missing=column.missing[len(choices) :])
 
 
 def _own_score(trial: TrialRecord) -> float | None:

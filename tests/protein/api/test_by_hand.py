@@ -224,3 +224,12 @@ def test_ask_and_tell_asks_for_what_is_queued_first() -> None:
     assert third.kind is not SuggestionKind.BY_HAND and third.params not in (first.params, second.params)
     engine.observe(first.params, score=1.0, cost_seconds=1.0)
     assert [one.params for one in engine.pending] == [second.params, third.params]
+
+
+def test_what_training_code_changes_in_a_queued_config_stays_as_it_was_in_the_engine() -> None:
+    engine = Protein(Space([Categorical("layers", ([64], [64, 64])), Float("lr", 0.0, 1.0)]))
+    engine.enqueue({"layers": [64, 64]})
+    asked = engine.suggest()
+    assert asked is not None
+    asked.params["layers"].pop()
+    assert engine.pending[0].params["layers"] == [64, 64]

@@ -12,7 +12,7 @@ import sample_trials
 import small_sweep
 from sweep_control import AtPoint, found
 
-from protein import Float, Integer, Space, Sweep, SweepResult
+from protein import Categorical, Float, Integer, Space, Sweep, SweepResult
 from protein.cli import main
 from protein.engine.designer import RandomDesigner
 from protein.engine.results import Outlook
@@ -294,8 +294,17 @@ def test_at_the_time_what_runs_is_stopped_and_waits(tmp_path: Path, monkeypatch:
 # A condition that a trial meets
 
 
+PARAMETERS = (
+    Float("lr", 0.0, 1.0),
+    Integer("train.size", 1, 9),
+    Categorical("opt", ("adam", "sgd")),
+    Categorical("layers", (None, [64, 64], {"a": 1}, "wide")),
+    Categorical("amp", (True, False)),
+)
+
+
 def met(text: str, direction: Direction = Direction.MAXIMIZE) -> Met:
-    found = parse_stop_when(text, "--stop-when", method="random", direction=direction, params=("lr", "train.size"))
+    found = parse_stop_when(text, "--stop-when", method="random", direction=direction, parameters=PARAMETERS)
     assert isinstance(found, Met)
     return found
 
@@ -333,6 +342,23 @@ def one(number: int = 0, *, state: TrialState = TrialState.COMPLETE, score: floa
 def test_a_finished_trial_meets_a_condition_or_does_not(text: str, holds: bool) -> None:
     trial = one(metrics={"memory_gb": 7.5, "eval/acc": 0.9})
     assert (met(text).reason([trial]) is not None) is holds
+
+
+@pytest.mark.parametrize("params", [{}, {"opt": "sgd"}, *({"layers": it} for it in (None, [64, 64], {"a": 1}, "wide"))])
+def test_choices_are_compared_whatever_they_are_and_whoever_has_them(params: dict[str, Any]) -> None:
+    trial = dataclasses.replace(one(), params=params)
+    said = {
+        "opt == adam": False,
+        "opt == 'sgd'": "opt" in params,
+        "opt != none": "opt" in params,
+        "layers == 'null'": params.get("layers", 1) is None,
+        "layers == '[64, 64]'": params.get("layers") == [64, 64],
+        "layers == wide": params.get("layers") == "wide",
+        "amp": False,
+    }
+    for text, holds in said.items():
+        assert met(text).metrics == (), "a choice is no metric"
+        assert (met(text).reason([trial]) is not None) is holds, text
 
 
 def test_only_scores_of_complete_trials_count_and_those_as_the_user_knows_them() -> None:
