@@ -229,11 +229,12 @@ class Sweep:
                 if found := differences(sweep.spec, own):
                     raise UsageError(f"sweep '{self._name}' exists with {found[0]}; leave that as it was")
                 return by_hand.queue(store, sweep, points, skip_if_exists=skip_if_exists)
+        queued = {self._space.key(one): one for one in self._queued}
         for one in whole:
-            if one not in self._queued:
-                self._queued.append(one)
-            elif not skip_if_exists:
+            if self._space.key(one) in queued and not skip_if_exists:
                 raise UsageError(f"this config is queued already: {one}; give each config once")
+            queued.setdefault(self._space.key(one), one)
+        self._queued = list(queued.values())
         return []
 
     def run(

@@ -9,7 +9,7 @@ import pytest
 from function_sweeps import START, sweep, train
 from store_samples import PROVENANCE
 
-from protein import Categorical, Float, Integer, Protein, Space, storage
+from protein import Categorical, Float, Integer, Protein, Space, Sweep, storage
 from protein.api import by_hand
 from protein.errors import ProteinError, SpaceError, UsageError
 from protein.ports import Store
@@ -233,3 +233,14 @@ def test_what_training_code_changes_in_a_queued_config_stays_as_it_was_in_the_en
     assert asked is not None
     asked.params["layers"].pop()
     assert engine.pending[0].params["layers"] == [64, 64]
+
+
+def test_before_a_sweep_is_stored_all_configs_are_queued_or_none(tmp_path: Path) -> None:
+    space = Space([Categorical("flag", (1, True, "no")), Float("lr", 0.0, 1.0)])
+    made = Sweep(space, max_trials=3, name="s", store=tmp_path / "p.db", quiet=True)
+    with pytest.raises(UsageError, match="queued already"):
+        made.enqueue([{"flag": 1}, {"flag": "no"}, {"flag": "no"}])
+    made.enqueue([{"flag": 1}, {"flag": True}])
+    made.enqueue([{"flag": True}, {"flag": "no"}], skip_if_exists=True)
+    ran = made.run(lambda params, report: 1.0)
+    assert [repr(one.params["flag"]) for one in ran.trials] == ["1", "True", "'no'"]
