@@ -54,7 +54,7 @@ class _OneLimit:
         if spread < 1e-9 * max(abs(center), 1e-300) or spread == 0.0:
             spread = abs(center) or 1.0  # all are equal: elsewhere it may be on the other side of the bound
         prior = Prior(
-            log_lengthscale=(0.5 * math.log(space.num_dims / 8.0), LENGTHSCALE_SD),
+            log_lengthscale=(0.5 * math.log(space.num_active / 8.0), LENGTHSCALE_SD),
             log_outputscale=(math.log(0.5), 1.0),
             log_noise=(math.log(1e-2), 2.0),
             bias_variance=0.25,
