@@ -63,7 +63,7 @@ _MAX_STEPS = 60  # of one course
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Beliefs:
+class Posterior:
     """What is known of k contenders; see the head of this file. Immutable.
 
     Attributes:
@@ -114,7 +114,7 @@ class Beliefs:
                 return max(pair, key=lambda x: float(told[x]))
         return None
 
-    def after(self, x: int, measured: float) -> "Beliefs":
+    def after(self, x: int, measured: float) -> "Posterior":
         """Returns them after one more run of contender `x`, with the z `measured`."""
         gain = self.covariance[:, x] / max(self.covariance[x, x] + self.noise[x], _LEAST_VARIANCE)
         left = self.left.copy()
@@ -156,7 +156,7 @@ class Question:
         sure: the probability that the leader is the best of them, or worse by less than `indifference`.
         indifference: delta, in score units.
         next: position of the contender to run once more; None: it is settled, or no run is possible.
-        beliefs: what all of that follows from.
+        posterior: what all of that follows from.
     """
 
     contenders: tuple[Contender, ...]
@@ -165,7 +165,7 @@ class Question:
     sure: float
     indifference: float
     next: int | None
-    beliefs: Beliefs
+    posterior: Posterior
 
     @property
     def settled(self) -> bool:
@@ -227,7 +227,7 @@ def _asked(
     mean, covariance = model.mean(x), model.covariance(x)
     failures = _failures(space, trials, found)
     left = [0 if failed >= MAX_FAILURES else MAX_RUNS - one.runs for one, failed in zip(found, failures, strict=True)]
-    everyone = Beliefs(
+    everyone = Posterior(
         mean=mean,
         covariance=covariance,
         noise=model.noise_at(x),
@@ -236,7 +236,7 @@ def _asked(
         highest=float(model.scale.to_z(np.array([model.measured_range[1]]))[0]),
     )
     chosen = _in_question(everyone, num)
-    beliefs = dataclasses.replace(
+    posterior = dataclasses.replace(
         everyone,
         mean=mean[chosen],
         covariance=covariance[np.ix_(chosen, chosen)],
@@ -244,28 +244,28 @@ def _asked(
         costs=everyone.costs[chosen],
         left=everyone.left[chosen],
     )
-    sure, each = beliefs.surety()
+    sure, each = posterior.surety()
     return Question(
         contenders=tuple(found[i] for i in chosen),
         numbers=tuple(trials[found[i].trials[0]].number for i in chosen),
         probabilities=tuple(each.tolist()),
         sure=sure,
-        indifference=beliefs.delta * model.scale.sd,
-        next=None if sure >= CONFIDENCE else beliefs.next(remaining_seconds),
-        beliefs=beliefs,
+        indifference=posterior.delta * model.scale.sd,
+        next=None if sure >= CONFIDENCE else posterior.next(remaining_seconds),
+        posterior=posterior,
     )
 
 
-def _in_question(beliefs: Beliefs, num: int | None) -> list[int]:
+def _in_question(posterior: Posterior, num: int | None) -> list[int]:
     """Returns positions of those of n contenders that are in question; the first of the n is the leader."""
-    draws = beliefs.draws(_NUM_DRAWS, 0)
+    draws = posterior.draws(_NUM_DRAWS, 0)
     chosen, highest = [0], draws[:, 0]
     while len(chosen) < min(MAX_CONTENDERS if num is None else num, draws.shape[1]):
         over = draws - highest[:, None]
         gains = np.maximum(over, 0.0).mean(axis=0)
         gains[chosen] = -1.0
         if num is None:
-            gains[(over > beliefs.delta).mean(axis=0) < MIN_PROBABILITY] = -1.0
+            gains[(over > posterior.delta).mean(axis=0) < MIN_PROBABILITY] = -1.0
         following = int(np.argmax(gains))
         if gains[following] < 0.0:
             break

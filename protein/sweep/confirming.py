@@ -62,7 +62,7 @@ class Confirm:
             return None if budget_seconds is None else min(self.share * budget_seconds, budget_seconds - searched)
         seconds = self.seconds
         if seconds is None:
-            longest = 0.0 if found is None else float(found.beliefs.costs.max())
+            longest = 0.0 if found is None else float(found.posterior.costs.max())
             seconds = max(_DEFAULT_SHARE * searched, 2.0 * MARGIN * longest)
         return seconds + spent_seconds(one for one in records.values() if one.confirms)
 
@@ -87,9 +87,9 @@ class Confirmer:
             )
         self._asked = history, seconds
         if (found := self.question) is not None:
-            following = None if found.settled else found.beliefs.next(seconds)
+            following = None if found.settled else found.posterior.next(seconds)
             self.question = dataclasses.replace(found, next=following)
-            self.expected_seconds = found.beliefs.expected_seconds(seconds)
+            self.expected_seconds = found.posterior.expected_seconds(seconds)
         return self.question
 
     def suggest(
@@ -100,7 +100,7 @@ class Confirmer:
         if found is None or found.next is None:
             return None
         contender, number = found.contenders[found.next], found.numbers[found.next]
-        cost = _about(float(found.beliefs.costs[found.next]))
+        cost = _about(float(found.posterior.costs[found.next]))
         return Suggestion(
             params=contender.params,
             kind=SuggestionKind.REEVALUATION,
@@ -144,7 +144,7 @@ class Confirmer:
         if found.settled:
             within = f" (differences below {found.indifference:.2g} do not count)" if len(found.contenders) > 1 else ""
             return f"confirmed: {said}{within}{spent}"
-        able = found.beliefs.costs[found.beliefs.left > 0]
+        able = found.posterior.costs[found.posterior.left > 0]
         why = "; none of them is run more often"
         if len(able):
             why = f"; one more run takes about {_about(float(able.min()))}"

@@ -490,8 +490,9 @@ class _Loop:
         left = [number for number in self._trials.waiting if self._trials.records[number].is_queued]
         if not left:
             return ""
-        which = f"trial {left[0]}, queued by hand, has" if len(left) == 1 else f"{len(left)} trials queued by hand have"
-        return f"; {which} not run, and will when the sweep is run again with more budget or time"
+        one = f"trial {left[0]}, queued by hand, has not run, and waits"
+        which = one if len(left) == 1 else f"{len(left)} trials queued by hand have not run, and wait"
+        return f"; {which} for the next run of the sweep"
 
     def _without_score(self) -> str:
         """Returns what is added to why the sweep has ended where no trial ever had a score: then something is wrong."""

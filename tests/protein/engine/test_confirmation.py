@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from protein.engine.confirmation import CONFIDENCE, INDIFFERENCE, MAX_FAILURES, MAX_RUNS, Beliefs, question
+from protein.engine.confirmation import CONFIDENCE, INDIFFERENCE, MAX_FAILURES, MAX_RUNS, Posterior, question
 from protein.engine.recommend import contenders
 from protein.engine.results import best
 from protein.space import Float, Integer, Space
@@ -16,9 +16,9 @@ from protein.types import Observation, TrialEnd, TrialState
 SPACE = Space([Float("x", 0.0, 1.0), Integer("steps", 100, 10_000, "log")], cost_parameter="steps")
 
 
-def beliefs(mean: list[float], sd: list[float], noise: float = 1.0, **changes: object) -> Beliefs:
+def posterior(mean: list[float], sd: list[float], noise: float = 1.0, **changes: object) -> Posterior:
     k = len(mean)
-    found = Beliefs(
+    found = Posterior(
         mean=np.array(mean),
         covariance=np.diag(np.square(sd)),
         noise=np.full(k, noise),
@@ -43,37 +43,37 @@ def searched(noise: float, seed: int = 0, num: int = 24) -> list[Observation]:
 
 
 def test_of_two_the_surety_is_that_of_the_closed_form() -> None:
-    found = beliefs([0.5, 0.0], [0.6, 0.8])
+    found = posterior([0.5, 0.0], [0.6, 0.8])
     sure, each = found.surety()
     assert sure == pytest.approx(norm.cdf(0.5), abs=0.02)
     assert each == pytest.approx([sure, 1.0 - sure])
     within, _ = dataclasses.replace(found, delta=0.3).surety()
     assert within == pytest.approx(norm.cdf(0.8), abs=0.02)
     # No true score is above 0: then nearly all draws of two far better ones are equal, and the first is as good.
-    assert beliefs([5.0, 4.9], [1.0, 1.0], highest=0.0).surety()[0] > 0.999
+    assert posterior([5.0, 4.9], [1.0, 1.0], highest=0.0).surety()[0] > 0.999
 
 
 def test_a_run_updates_as_the_conjugate_formula_does() -> None:
-    after = beliefs([0.0, 1.0], [2.0, 1.0], noise=4.0).after(0, 3.0)
+    after = posterior([0.0, 1.0], [2.0, 1.0], noise=4.0).after(0, 3.0)
     assert (after.mean.tolist(), after.covariance.tolist()) == ([1.5, 1.0], [[2.0, 0.0], [0.0, 1.0]])
     assert after.left.tolist() == [99, 100]
 
 
 def test_of_the_leader_and_its_likeliest_rival_the_one_is_run_that_tells_more_a_second() -> None:
-    found = beliefs([1.0, 0.8, 0.5], [0.3, 0.5, 0.5])
+    found = posterior([1.0, 0.8, 0.5], [0.3, 0.5, 0.5])
     assert found.next() == 1  # the wider one
     assert dataclasses.replace(found, costs=np.array([0.1, 1.0, 1.0])).next() == 0
     assert dataclasses.replace(found, noise=np.array([0.1, 9.0, 0.1])).next() == 0
-    assert beliefs([1.0, 0.8, 0.5], [0.0, 0.1, 0.9]).next() == 2  # the likelier one, although it is lower
+    assert posterior([1.0, 0.8, 0.5], [0.0, 0.1, 0.9]).next() == 2  # the likelier one, although it is lower
     # Two that move together: a run of either tells nothing of their difference, so the third one is the rival.
     together = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.5]])
-    assert beliefs([1.0, 0.9, 0.5], [1.0, 1.0, 1.0], covariance=together).next() == 0
+    assert posterior([1.0, 0.9, 0.5], [1.0, 1.0, 1.0], covariance=together).next() == 0
     # What can't be run, or would not end in time, is not run.
     assert dataclasses.replace(found, left=np.array([9, 0, 9])).next() == 0
     assert dataclasses.replace(found, left=np.array([0, 0, 9])).next() == 2
     assert dataclasses.replace(found, left=np.zeros(3, dtype=int)).next() is None
     assert dataclasses.replace(found, costs=np.array([1.0, 5.0, 1.0])).next(4.0) == 0
-    assert found.next(1.0) is None and beliefs([1.0], [1.0]).next() is None
+    assert found.next(1.0) is None and posterior([1.0], [1.0]).next() is None
 
 
 def test_it_is_right_as_often_as_it_says_and_sooner_than_by_turns() -> None:
@@ -83,7 +83,7 @@ def test_it_is_right_as_often_as_it_says_and_sooner_than_by_turns() -> None:
     for _ in range(160):
         truth = rng.standard_normal(4)
         for way in right:
-            now, count, sure = beliefs([0.0] * 4, [1.0] * 4, noise=0.3, delta=0.2), 0, 0.0
+            now, count, sure = posterior([0.0] * 4, [1.0] * 4, noise=0.3, delta=0.2), 0, 0.0
             while (sure := now.surety(200)[0]) < CONFIDENCE:
                 x = now.next() if way == "ours" else count % 4
                 assert x is not None
@@ -96,7 +96,7 @@ def test_it_is_right_as_often_as_it_says_and_sooner_than_by_turns() -> None:
 
 
 def test_the_price_is_that_of_the_simulated_runs_and_keeps_the_limit() -> None:
-    certain, open_ = beliefs([1.0, 0.0], [0.01, 0.01]), beliefs([0.1, 0.0, -0.1], [0.5, 0.5, 0.5], noise=0.1)
+    certain, open_ = posterior([1.0, 0.0], [0.01, 0.01]), posterior([0.1, 0.0, -0.1], [0.5, 0.5, 0.5], noise=0.1)
     assert certain.expected_seconds() == 0.0
     assert 1.0 < open_.expected_seconds() < 100.0
     assert open_.expected_seconds(3.0) <= 3.0

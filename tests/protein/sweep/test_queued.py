@@ -102,7 +102,7 @@ def test_a_spent_budget_keeps_it_queued_and_says_so_and_more_budget_runs_it(tmp_
     assert queue(tmp_path, HAND) == [number]
     again = small_sweep.sweep(tmp_path, spec=SPEC, budget_seconds=0.9 * first.spent_seconds)
     assert again.trials[number].is_queued and len(again.trials) == number + 1
-    assert f"; trial {number}, queued by hand, has not run, and will when the sweep is run again" in again.ended
+    assert f"; trial {number}, queued by hand, has not run, and waits for the next run of the sweep" in again.ended
     more = small_sweep.sweep(tmp_path, spec=SPEC, budget_seconds=None, max_trials=number)
     assert more.trials[number].end is TrialEnd.COMPLETE, "although the limit of trials is reached"
 
