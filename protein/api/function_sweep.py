@@ -345,7 +345,8 @@ class Sweep:
 
         def work() -> SweepResult:
             status = run_plan(plan, lines, stop, backend)
-            self._queued = []  # these are stored now
+            if confirm is None:
+                self._queued = []  # these are stored now
             if status.trouble:
                 raise TrialFailed(status.ended)
             with contextlib.suppress(StoreError), stores.opened(plan.url) as store:  # whole curves, and notes of others
