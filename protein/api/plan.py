@@ -156,7 +156,7 @@ def run(plan: Plan, listener: PlanListener, stop: threading.Event, backend: Back
         plan = dataclasses.replace(plan, spec=dataclasses.replace(plan.spec, warm_start=taken).with_limits(limits))
         designer = plan.designer()
         sweep, created = _created_or_resumed(store, plan, listener.note)
-        if sweep.spec.score_range != plan.spec.score_range:  # a resumed sweep keeps its own where none is given
+        if sweep.spec != plan.spec:  # a resumed sweep keeps its own possible scores, and choices that are a range today
             plan = dataclasses.replace(plan, spec=sweep.spec)
             designer = plan.designer()
         if limits and plan.spec.method not in USE_LIMITS:

@@ -73,6 +73,8 @@ def save(train: dict[str, Any], arguments: argparse.Namespace) -> int:
         content = goes_on_from.read_bytes()
         length = int.from_bytes(content[:8], "little")
         first = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["run"])["steps"]
+    if arguments.resume is None and first == 4:  # of a complete trial: a longer run, which counts its own steps
+        first = 0
     behind = 0.0 if arguments.continue_from is None else first * train["cost"] / 4
     hangs = arguments.directory.parent / f"hang-{arguments.directory.name}"
     where = hangs.read_text().split() if hangs.exists() else ["0", ""]

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from protein import Float, Space, storage
+from protein import Categorical, Float, Integer, Space, storage
 from protein.api import plan
 from protein.api.backends import Place
 from protein.api.definition import Options
@@ -111,3 +111,20 @@ def test_calibrations_found_before_a_plan_is_refused_are_kept_where_there_is_a_s
     if is_there:
         with contextlib.closing(storage.open_store(url)) as store:
             assert store.machines() == [machine]
+
+
+def test_a_resumed_sweep_searches_the_choices_that_it_has_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the file's list of them is read as a range today."""
+    choices, steps = Categorical("n", [32, 64, 96]), Integer("n", 32, 96, step=32)
+    url, one = f"sqlite:///{tmp_path}/s.db", made("command", Options())
+    old = dataclasses.replace(one.spec, space=Space([choices]).to_dict())
+    with contextlib.closing(storage.open_store(url)) as store:
+        store.create_sweep(old, 30.0)
+    searched: list[Space] = []
+    monkeypatch.setattr("protein.api.plan.make_designer", lambda _, space, *args, **how: searched.append(space))
+    monkeypatch.setattr("protein.api.plan.run_sweep", lambda *args, **how: None)
+    now = dataclasses.replace(one.spec, space=Space([steps]).to_dict())
+    plan.run(dataclasses.replace(one, spec=now, url=url), Mock(), threading.Event(), Mock())
+    assert searched[-1].parameters == (choices,)

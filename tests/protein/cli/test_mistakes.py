@@ -108,7 +108,8 @@ SWEEP_MISTAKES = [
     ),
     (
         "sweep --env pong --stop-when 'gain > 1 per hour'",
-        "--stop-when 'gain > 1 per hour' is not a condition; write it like 'gain < 0.5 per hour' or 'gain < 2 per 10m'",
+        "--stop-when 'gain > 1 per hour' is not a condition; write it like 'gain < 0.5 per hour', 'gain < 2 per"
+        " 10m' or 'score >= 20'",
     ),
     (
         "sweep --env pong --stop-when 'gain < 1 per hour' --method random",
