@@ -18,8 +18,9 @@ Where an interval is nearly as wide as that of a uniform distribution over the r
 
 A plan, the config to try at a cost, is the recommended config (`protein.engine.recommend`), moved to that cost along
 the most likely slopes. A parameter stays where it is if it cannot change the score, or if its slope is smaller than
-half the slope's standard deviation. A slope can be worth following where the best value is not known: docs/log.md has
-the figures. This gave better configs than the medians of the best values, and than the maximum of the front model.
+half the slope's standard deviation. A slope can be worth following where the best value is not known:
+`docs/decisions/engine.md` has the figures. This gave better configs than the medians of the best values, and than the
+maximum of the front model.
 
 Such a slope is a guess that pays on average, and only near the trials. Its error grows with the distance, without a
 limit. So a plan follows a trend that the data do not tell (`Law.moves`) to `CHECKED_TIMES` the largest trial's cost at

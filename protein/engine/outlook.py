@@ -23,7 +23,7 @@ most expensive contender. This is the growth of the hypervolume, over the width 
 Rises are those of true scores. Where the next recommendation is worse by bad luck, that is a rise of 0. In most short
 spans nothing better is found, and now and then much, so the central 80 % have their lower end at 0 anyway: the interval
 is from 0 to the 80 % quantile, `BEST_80` or `FRONT_80` times the expected rise. The four numbers were fitted for B from
-T / 10 to T, all sources of tasks counting alike (`benchmarks/engine/outlook.py`, docs/log.md).
+T / 10 to T, all sources of tasks counting alike (`benchmarks/engine/outlook.py`, docs/decisions/engine.md).
 
 Nothing here depends on the order of the trials, except `hindsight`.
 

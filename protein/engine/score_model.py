@@ -228,7 +228,7 @@ class ScoreModel:
 
         A model that is not averaged has its hyperparameters at their mode, as if they were known. After ten runs this
         leaves out much of the uncertainty, after a hundred little. So its intervals are wider than the posterior's:
-        after n runs by the factor 1 + 8 / n, which was fitted to how often they hold (`docs/log.md`).
+        after n runs by the factor 1 + 8 / n, which was fitted to how often they hold (`docs/decisions/engine.md`).
 
         Raises:
             ArithmeticError: the posterior is not finite.

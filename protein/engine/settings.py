@@ -7,7 +7,7 @@ from protein.engine.acquisition import COST_EXPONENT, NUM_LEVELS
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """All settings of the engine. `docs/log.md` has the measurements behind the defaults.
+    """All settings of the engine. `docs/decisions/engine.md` has the measurements behind the defaults.
 
     Attributes:
         num_initial: space-filling trials after the initial config.

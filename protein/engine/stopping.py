@@ -19,7 +19,7 @@ reached the bar in the end. Nothing is assumed about the form of curves. One tri
 score is enough to let it run on.
 
 Source: the comparison with other trials' scores at the same point is the idea of the median rule (Golovin et al.,
-Google Vizier: A Service for Black-Box Optimization, 2017). The rest is ours, measured in docs/log.md.
+Google Vizier: A Service for Black-Box Optimization, 2017). The rest is ours, measured in docs/decisions/engine.md.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ from protein.types import Measurement, Observation, Params, TrialState
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What the rule needs before it stops a trial. `docs/log.md` has the measurements behind the defaults."""
+    """What the rule needs before it stops a trial. `docs/decisions/engine.md` says what was measured."""
 
     min_finished: int = 10  # complete trials before any is stopped
     first_share: float = 0.4  # of the run: no trial is stopped before it ...
