@@ -77,7 +77,8 @@ OTHERS = tuple(name for name in FIELDS if name not in (*TABLE_FIELDS, *GROUPS, "
 class JsonText(str):
     """A parameter's value that is no number, text or truth value, but None, a list or a table: its JSON, as a word.
 
-    So a table, a filter and a page have one word for it, `null` or `[64, 64]`, and what is None in a column is missing.
+    So tables, filters and pages show such a value in the same way, as `null` or `[64, 64]`. None in a column means that
+    there is no value.
     It equals the text of the same characters, and is another type.
     """
 

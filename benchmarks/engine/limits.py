@@ -23,6 +23,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,7 +142,7 @@ def handed_over(
     return history[max(able, key=lambda one: one.score.value).trials[0]]
 
 
-def measure(family: str, seed: int, method: str) -> list[dict[str, object]]:
+def measure(family: str, seed: int, method: str) -> list[dict[str, Any]]:
     """Returns what one run has given, a row for each way to hand over."""
     problem = make(family, seed)
     history, seconds = run(family, seed, method)
@@ -151,7 +152,7 @@ def measure(family: str, seed: int, method: str) -> list[dict[str, object]]:
     if method == "protein":
         found = contenders(problem.space, history, limits=problem.limits)
         ways = {"protein": results.SURELY, "protein/0.5": 0.5, "protein/0.9": 0.9, "protein/best-measured": None}
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, Any]] = []
     for name, least in ways.items():
         chosen = handed_over(problem, history, found, least)
         worth, keeps = 0.0, False
@@ -175,7 +176,7 @@ def measure(family: str, seed: int, method: str) -> list[dict[str, object]]:
     return rows
 
 
-def report(rows: Sequence[dict[str, object]]) -> None:
+def report(rows: Sequence[dict[str, Any]]) -> None:
     methods = list(dict.fromkeys(str(row["method"]) for row in rows))
     families = list(dict.fromkeys(str(row["family"]) for row in rows))
     print("| method | " + " | ".join(families) + " | all | breaks a limit | none | trials within | CPU s |")
@@ -183,11 +184,11 @@ def report(rows: Sequence[dict[str, object]]) -> None:
     for method in methods:
         own = [row for row in rows if row["method"] == method]
 
-        def mean(key: str, of: Sequence[dict[str, object]]) -> float:
-            return float(np.mean([float(row[key]) for row in of])) if of else math.nan  # type: ignore[arg-type]
+        def mean(key: str, of: Sequence[dict[str, Any]]) -> float:
+            return float(np.mean([float(row[key]) for row in of])) if of else math.nan
 
         cells = [f"{mean('worth', [r for r in own if r['family'] == family]):.3f}" for family in families]
-        worth = [float(row["worth"]) for row in own]  # type: ignore[arg-type]
+        worth = [float(row["worth"]) for row in own]
         error = 1.96 * float(np.std(worth)) / math.sqrt(len(worth))
         breaks = mean("handed_over", own) - mean("keeps", own)
         cells += [

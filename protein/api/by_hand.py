@@ -60,7 +60,7 @@ def queue(store: Store, sweep: SweepRecord, points: Sequence[Params], *, skip_if
     if not 1 <= len(points) <= MAX_QUEUED:
         raise UsageError(f"1 to {MAX_QUEUED} configs are queued at once, got {len(points)}")
     space = stored_space(sweep.spec)
-    asked = [_named(i, len(points), lambda one=one: completed(sweep.spec, one)) for i, one in enumerate(points)]  # type: ignore[misc]
+    asked = _all_completed(sweep.spec, points)
     origin = provenance.collect(sweep.spec.config)
     for _ in range(_MAX_ATTEMPTS):
         trials = store.trials(sweep.id, curves=False)
@@ -233,11 +233,15 @@ def _which(position: int, count: int) -> str:
     return "" if count == 1 else f"config {position + 1} of {count}: "
 
 
-def _named(position: int, count: int, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    try:
-        return make()
-    except (SpaceError, UsageError) as error:
-        raise type(error)(f"{_which(position, count)}{error}") from error
+def _all_completed(spec: SweepSpec, points: Sequence[Params]) -> list[dict[str, Any]]:
+    """Returns each point `completed`. An error says which of them is wrong."""
+    found = []
+    for position, one in enumerate(points):
+        try:
+            found.append(completed(spec, one))
+        except (SpaceError, UsageError) as error:
+            raise type(error)(f"{_which(position, len(points))}{error}") from error
+    return found
 
 
 def _mapping(given: Any) -> Mapping[str, Any]:

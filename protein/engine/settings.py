@@ -56,7 +56,7 @@ class EngineSettings:
         belief_fade: B of `protein.engine.beliefs`.
         belief_doubt: w of `protein.engine.beliefs`.
         belief_dropped: above this probability that it is wrong, a belief is ignored.
-        belief_every: every so many-th suggestion follows the beliefs, and the others do not know them.
+        belief_every: one suggestion in this many follows the beliefs. The others ignore them.
         num_believed: candidates that are drawn from the beliefs, as far as there are any.
     """
 

@@ -405,7 +405,7 @@ class MetricReader:
         self._patterns = {name: re.compile(pattern) for name, pattern in patterns.items()}
         self._keeps_signs = any(sign in pattern for pattern in patterns.values() for sign in _SIGNS)
         self._commas, self._remark = commas, remark
-        self.unseen = set(patterns)  # names of which no line had a number so far
+        self.unseen = set(patterns)  # metrics that no line has shown so far
 
     def read(self, line: bytes) -> dict[str, float]:
         """Returns the finite numbers that a line holds, by the metric's name."""

@@ -68,7 +68,7 @@ def _by_luck(sizes: Sequence[int], num_within: int) -> float:
     num_runs = sum(sizes)
     if len(sizes) > _MAX_GROUPS:
         return 1.0
-    ways = np.zeros(num_runs + 1)  # in which groups together have so many runs
+    ways = np.zeros(num_runs + 1)  # entry n: number of ways to choose groups that have n runs together
     ways[0] = 1.0
     for size in sizes:
         ways[size:] += ways[: num_runs + 1 - size].copy()

@@ -714,7 +714,7 @@ class Space:
         return self._polytope.walked(walkers, _NUM_FIRST_STEPS * len(start), np.random.default_rng(0))
 
     def _walked(self, polytope: Polytope, num_points: int, rng: np.random.Generator) -> Array:
-        """Returns up to so many valid points, `n x d`, by walks in the polytope."""
+        """Returns at most `num_points` valid points, `n x d`, by walks in the polytope."""
         found, count = [np.empty((0, self.num_dims))], 0
         for _ in range(_NUM_ROUNDS):
             start = self._walkers[rng.integers(_NUM_WALKS, size=num_points)]
@@ -765,7 +765,7 @@ def _fixed(given: Any) -> dict[str, ParamValue]:
 
 
 def _cases(parameter: Parameter, marks: Sequence[float]) -> Array:
-    """Returns numbers of a parameter, between two of which no comparison with one of the marks changes, `n`."""
+    """Returns numbers of a parameter, `n`, that cover every outcome of comparing its values with the marks."""
     values = parameter.values()
     if values is not None and len(values) <= _NUM_LISTED:
         return np.array(values, dtype=np.float64)
