@@ -49,17 +49,20 @@ from protein.engine.sample import MAX_WHOLE, Sample, sample_of, sampled
 from protein.errors import ProteinError, StoreError, UsageError
 from protein.ports import Store
 from protein.space import Space
-from protein.types import Estimate, Observation, SuggestionKind, SweepRecord, TrialRecord
+from protein.spelling import counted
+from protein.types import Estimate, Observation, SuggestionKind, SweepRecord, TrialRecord, TrialState
 from protein.view import text
 
 if TYPE_CHECKING:
     from protein.analysis.model_maps import SweepModel
+    from protein.engine.forecasts import ForecastQuality
     from protein.engine.outlook import Hindsight
     from protein.engine.recommend import Learnt
 
 
 # The modules of the models are loaded late: answers that are kept need none of them.
 
+MAX_FORECASTS = 20_000  # predictions that are compared with what was measured; of more, evenly spread ones
 MAX_FILES = 100  # of the folder; the oldest are deleted
 _CODE = ("analysis", "api", "engine", "space")  # packages that the answers depend on, beside numpy and scipy
 
@@ -96,6 +99,17 @@ class Kept:
     range_ends: Sequence[RangeEnd] | None
     has_outlook: bool
     outlook: Outlook | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """A complete trial as `protein.engine.forecasts` reads it."""
+
+    score: float | None
+    cost_seconds: float
+    predicted_score: Estimate | None
+    predicted_cost_seconds: Estimate | None = None
+    state: TrialState = TrialState.COMPLETE
 
 
 class Answers:
@@ -170,6 +184,26 @@ class Answers:
         from protein.analysis.model_maps import SweepModel
 
         return SweepModel.fit(self._space, self.finished, self._known.sample, learnt=self._learnt)
+
+    def held(self) -> "ForecastQuality":
+        """Returns how well the predicted scores held that the engine gave before each trial."""
+        from protein.engine.forecasts import forecast_quality
+
+        names = ("predicted_score", "predicted_score_low", "predicted_score_high")
+        columns = self._store.columns(self._sweep.id, fields=(*DOT_FIELDS, *names))
+        states = np.array(columns.state, dtype=object) == TrialState.COMPLETE
+        rows = np.flatnonzero(
+            states & ~columns.excluded & ~np.isnan(columns.predicted_score) & ~np.isnan(columns.score)
+        )
+        rows = rows[:: max(1, -(-len(rows) // MAX_FORECASTS))]
+        values = zip(
+            *(getattr(columns, name)[rows].tolist() for name in ("score", "cost_seconds", *names)), strict=True
+        )
+        held = [
+            _Held(score=score, cost_seconds=cost, predicted_score=Estimate(value=value, low=low, high=high))
+            for score, cost, value, low, high in values
+        ]
+        return forecast_quality(held, "score")
 
     @functools.cached_property
     def finished(self) -> list[Observation]:
@@ -427,12 +461,12 @@ _PARTS = ("", "", "half", "a third", "a quarter", "a fifth", "a sixth", "a seven
 _MAX_SHARE = 0.6  # a larger share of a cost is given as a percentage
 
 
-def summary(found: Recommendation) -> str:
-    """Returns the sentence. All its scores and costs are expected ones.
+def summary(found: Recommendation, num_trials: int | None = None) -> str:
+    """Returns the sentence. All its scores and costs are expected ones; `num_trials` have ended, where that is known.
 
     Such as "trial 12 is expected to beat your initial config: score 20.60 instead of 15.20, at about a third of its
-    cost", or "nothing beat your initial config (expected score 20.61 in 2.28s); trial 4, the knee, is expected to score
-    15.75 at about 1/13 of its cost".
+    cost", or "this is your initial config: 39 trials found nothing better (expected score 20.61 in 2.28s); trial 4, the
+    knee, is expected to score 15.75 at about 1/13 of its cost".
     """
     best, initial = found.best, found.initial
     if initial is not None and not any(initial.trial.number == trial.number for trial in best.trials):
@@ -447,7 +481,8 @@ def summary(found: Recommendation) -> str:
         return f"best found: trial {best.trial.number}, expected {best.phrase()}{unknown}"
     new, old = text.score(best.contender.score.value), text.score(initial.contender.score.value)
     if best.trial.number == initial.trial.number:
-        return f"nothing beat your initial config (expected {initial.phrase()}){_cheaper(found, initial)}"
+        others = "nothing beat it" if num_trials is None else f"{counted(num_trials - 1, 'trial')} found nothing better"
+        return f"this is your initial config: {others} (expected {initial.phrase()}){_cheaper(found, initial)}"
     cost = relative_cost(best, initial)
     if new == old:
         return f"trial {best.trial.number} is expected to score as well as your initial config ({old}), {cost}"

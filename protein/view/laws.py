@@ -40,14 +40,14 @@ def table(laws: "Laws", seconds: float, width: int) -> Table:
     here, there = laws.values(laws.largest_seconds), laws.values(seconds)
 
     def cells(values: "Mapping[str, BestValue]") -> list[str]:
-        return [_value(parameter, values[parameter.name]) for parameter in laws.space.parameters]
+        return [best_text(parameter, values[parameter.name]) for parameter in laws.space.parameters]
 
     return tables.fitted(
         width,
         tables.Column("best value of", list(laws.space.names), keep=9, least=16),
         tables.Column(f"at {text.seconds(laws.largest_seconds)}", cells(here), keep=5),
         tables.Column(f"at {text.seconds(seconds)}", cells(there), keep=7),
-        tables.Column("law", [_formula(law) for law in laws.laws], keep=6),
+        tables.Column("law", [formula(law) for law in laws.laws], keep=6),
         tables.Column("", [_verdict(law, there[law.name]) for law in laws.laws], keep=8, least=20),
     )
 
@@ -216,11 +216,11 @@ def _panel(
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     said = "not active in the best config" if values[-1].is_absent else "the data do not tell"
-    said = _formula(law) if law.known else said
+    said = formula(law) if law.known else said
     axes.set_title(f"{parameter.name}\n{said}", loc="left", fontsize=8)
 
 
-def _value(parameter: Parameter, value: "BestValue") -> str:
+def best_text(parameter: Parameter, value: "BestValue") -> str:
     """Returns a best value with its interval, as in "0.0031 (0.001 to 0.009)"; of a categorical its best choices.
 
     It is empty for a parameter that the best config has not.
@@ -242,7 +242,7 @@ def _number(parameter: Parameter, number: float) -> str:
     return f"{number:.3g}"
 
 
-def _formula(law: "Law") -> str:
+def formula(law: "Law") -> str:
     if law.exponent is None or not law.known:
         return text.MISSING
     low, middle, high = law.exponent.low, law.exponent.value, law.exponent.high

@@ -51,14 +51,14 @@ INITIAL = choice(0, 20.61, 26.0)
             INITIAL,
             INITIAL,
             choice(4, 15.75, 2.0),
-            "nothing beat your initial config (expected score 20.61 (19.61 to 21.61) in 26.0s); trial 4, the knee, is"
-            " expected to score 15.75 at about 1/13 of its cost",
+            "this is your initial config: nothing beat it (expected score 20.61 (19.61 to 21.61) in 26.0s); trial 4,"
+            " the knee, is expected to score 15.75 at about 1/13 of its cost",
         ),
         (
             INITIAL,
             INITIAL,
             None,
-            "nothing beat your initial config (expected score 20.61 (19.61 to 21.61) in 26.0s)",
+            "this is your initial config: nothing beat it (expected score 20.61 (19.61 to 21.61) in 26.0s)",
         ),
         (
             choice(12, 20.6, 9.0),
