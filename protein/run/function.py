@@ -50,6 +50,7 @@ from protein.types import (
     CONTINUABLE_SECONDS,
     MAX_COST_SECONDS,
     MAX_SCORE,
+    USAGE_FILE,
     Artifact,
     Direction,
     Measurement,
@@ -395,7 +396,7 @@ def _files(directory: Path) -> set[tuple[str, int, int, int]]:
     for path in directory.rglob("*"):
         with contextlib.suppress(FileNotFoundError):  # the function may still be tidying up
             status = path.lstat()  # what a link leads to is not the trial's
-            if not stat.S_ISDIR(status.st_mode):
+            if not stat.S_ISDIR(status.st_mode) and path != directory / USAGE_FILE:  # which the sweep writes
                 found.add((str(path), status.st_ino, status.st_mtime_ns, status.st_size))
     return found
 

@@ -1,4 +1,4 @@
-"""This machine: what each trial gets of it, what a trial's processes use, and what slows the machine down.
+"""This machine: what each trial gets of it, the limits of its processes, and what slows the machine down.
 
 Each of several workers has cores of its own, as many as the others, and its trials are pinned to them. So no trial
 slows another one down by taking its core, and measured costs stay comparable. The threads of one core (hyperthreads)
@@ -8,21 +8,6 @@ to the sweep itself and to other programs.
 A GPU is given to a trial by `CUDA_VISIBLE_DEVICES`, which is set before anything in the trial's process uses CUDA.
 Which NVIDIA GPUs there are, and how much memory processes use on them, is read through NVML. It comes with the driver;
 the package `nvidia-ml-py`, which is optional, speaks to it. No CUDA is initialised here.
-
-What a trial's processes use while they train is in `Result.timings`, in the machine's own seconds, by these names:
-
-    wall     how long it was watched: from the start of training to its last sign
-    cpu      CPU seconds of the trial's processes
-    waited   seconds in which it was ready to run, but other programs had the cores. Only Linux tells
-             (`protein.trainer.machine.cores`)
-    others   CPU seconds of all other programs on the machine
-
-`others / wall` is the mean number of cores that other programs kept busy. `waited` is what they cost the trial.
-
-Processes that have ended cannot be looked at. So a backend marks the start of training and each point of the learning
-curve, and the last mark counts. A function and a command train until their process ends: it is looked at every second,
-and the system tells its CPU time at the end. What children have used that ended in the meantime counts once they were
-waited for.
 
 What slows the machine down (other programs, quotas, heat, lack of memory) is read from /proc and /sys in milliseconds.
 Where a file is missing, nothing is said.
@@ -46,21 +31,15 @@ from protein.ports import Job
 from protein.spelling import counted
 from protein.trainer.machine.cores import (
     ROOT,
-    Thread,
     quota_cores,
-    thread_waits,
-    throttled_seconds,
     usable_cores,
-    waited_for_others,
 )
-from protein.types import WAITED, WALL, Resources
+from protein.types import Resources
 from protein.units import format_size
 
 TOPOLOGY = Path("/sys/devices/system/cpu")
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
 DRIVER, OTHER_DRIVER = Path("/proc/driver/nvidia/version"), Path("/dev/kfd")  # of NVIDIA's GPUs, and of AMD's
-CPU, OTHERS = "cpu", "others"
-MIN_SECONDS_BETWEEN = 0.05  # a mark costs up to a millisecond; a trial that reports all the time needs fewer
 LOOK_SECONDS = 0.2  # for how long the cores are watched
 BUSY_SHARE = 0.15  # of the cores: others may use this much before it is worth a word
 PRESSURE_PERCENT = 5.0  # of the last minute in which some program waited for memory
@@ -70,8 +49,6 @@ MAX_WORKERS_A_CORE = 4  # with more, three quarters of a trial's cost and more w
 _ID = re.compile(r"\d+|(MIG-)?(GPU|MIG)-[0-9a-fA-F-]+(/\d+/\d+)?")
 
 GpuMemory = Callable[[Collection[int]], int]  # bytes that processes use together on all GPUs, by their ids
-# Seconds on the clock, of CPU, in which a quota stopped its control group, and of CPU of all programs.
-_Mark = tuple[float, float, float, float | None]
 
 
 @dataclasses.dataclass(eq=False)
@@ -480,79 +457,6 @@ def _str(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
-class Meter:
-    """Watches one trial's process and all its descendants."""
-
-    def __init__(self, pid: int, began: float | None = None) -> None:
-        """Makes no mark, or the first one at the start of the process.
-
-        Args:
-            pid: of the trial's process.
-            began: when it was started, just now, if training begins with it; None: training begins later.
-        """
-        self._pid = pid
-        self._first: _Mark | None = None if began is None else (began, 0.0, throttled_seconds(), busy_seconds())
-        self._last = self._first
-        self._waited_before: dict[Thread, float] = {}
-        self._waited: dict[Thread, float] = {}
-        self.missed = False  # whether the process had ended before the last mark could be made
-        self._tells_waits = began is not None and bool(thread_waits(os.getpid()))
-
-    @property
-    def marked(self) -> bool:
-        """Whether the first mark was made."""
-        return self._first is not None
-
-    def mark(self) -> None:
-        """Notes what was used until now. The first mark is where training begins."""
-        now = time.monotonic()
-        if self._last is not None and now - self._last[0] < MIN_SECONDS_BETWEEN:
-            return
-        cpu, waited, seen = 0.0, {}, False
-        for member in family(self._pid):
-            with contextlib.suppress(psutil.Error):
-                cpu += sum(member.cpu_times()[:4])  # user, system, and those of children that were waited for
-                waited.update(thread_waits(member.pid))
-                seen = True
-        self.missed = not seen
-        if self.missed:
-            return
-        mark = now, cpu, throttled_seconds(), busy_seconds()
-        if self._first is None:
-            self._first, self._waited_before = mark, waited
-        self._last, self._waited = mark, {**self._waited, **waited}
-
-    def end(self, ended_at: float, cpu_seconds: float) -> None:
-        """Makes the last mark at the end of the process, which the system has told of.
-
-        Args:
-            ended_at: when that was.
-            cpu_seconds: of the process, and of its children that were waited for.
-        """
-        if self._last is None or ended_at <= self._last[0]:
-            return
-        before, cpu, throttled, busy = self._last
-        share = (ended_at - before) / max(time.monotonic() - before, ended_at - before)  # it may be long ago
-        throttled += share * (throttled_seconds() - throttled)
-        if busy is not None and (busy_now := busy_seconds()) is not None:
-            busy += share * (busy_now - busy)
-        self._last = ended_at, max(cpu, cpu_seconds), throttled, busy
-
-    def timings(self) -> dict[str, float]:
-        """Returns what was used from the first mark to the last one: see the head of this file. Empty without marks."""
-        if self._first is None or self._last is None or self._last is self._first:
-            return {}
-        (began, cpu_before, throttled_before, busy_before), (ended, cpu, throttled, busy) = self._first, self._last
-        used = max(cpu - cpu_before, 0.0)
-        found = {WALL: ended - began, CPU: used}
-        if self._waited or self._tells_waits:
-            waited = waited_for_others(self._waited_before, self._waited, throttled - throttled_before)
-            found[WAITED] = min(waited, ended - began)
-        if busy is not None and busy_before is not None:
-            found[OTHERS] = max(busy - busy_before - used, 0.0)
-        return found
-
-
 def busy_seconds() -> float | None:
     """Returns the CPU seconds that all programs of this machine have used since its start; None where not known.
 
@@ -597,7 +501,7 @@ def over_limit(
         return None
     processes = family()
     # The share of each process in what they share is known, too, but to find it takes much longer.
-    if limit is not None and _resident_bytes(processes) > limit and (used := _own_bytes(processes)) > limit:
+    if limit is not None and resident_bytes(processes) > limit and (used := _own_bytes(processes)) > limit:
         return _words(used, limit, "memory")
     if gpu_limit is not None and (used := gpu_memory([each.pid for each in processes])) > gpu_limit:
         return _words(used, gpu_limit, "GPU memory")
@@ -616,7 +520,7 @@ def _words(used: int, limit: int, what: str) -> str:
     return f"killed at {used / 2**30:.1f} GiB of {what}, over its limit of {limit / 2**30:.1f} GiB"
 
 
-def _resident_bytes(processes: Sequence[psutil.Process]) -> int:
+def resident_bytes(processes: Sequence[psutil.Process]) -> int:
     total = 0
     for member in processes:
         with contextlib.suppress(psutil.Error):

@@ -39,8 +39,9 @@ import psutil
 import protein
 from protein.ports import Finished, Job, TrialProgress
 from protein.run import fork_server
-from protein.run.machine import GpuMemory, Meter, environment_of, family, oom_kills, over_limit, used_gpu_bytes
+from protein.run.machine import GpuMemory, environment_of, family, oom_kills, over_limit, used_gpu_bytes
 from protein.run.speed import Event
+from protein.run.usage import Curve, Meter
 from protein.trainer.events import killed_by
 from protein.types import PREEMPTED, Artifact, Measurement, Outcome, Trial, TrialEnd, max_trial_seconds
 
@@ -188,6 +189,7 @@ class TrialProcess:
         self._oom_kills = self._next_oom_kills = oom_kills()
         try:
             self.usage = Meter(self.pid, self.began if record.trains_from_the_start else None)
+            self._curve = Curve(self.job, self.pid, self.began)
             record.process = self
             self.read_files()  # before it writes: a run that goes on finds what it had reported before
         except BaseException:  # it runs by now, and nobody would watch it
@@ -306,6 +308,7 @@ class TrialProcess:
             self._oom_kills, self._next_oom_kills = self._next_oom_kills, oom_kills()
             if self.record.trains_to_the_end:
                 self.usage.mark()
+            self._curve.look(gpu_memory)
             if (reason := over_limit(job, lambda: family(self.pid), gpu_memory)) is not None:
                 self.terminate(TrialEnd.OUT_OF_MEMORY, reason)
                 return

@@ -29,7 +29,16 @@ from protein.space import Space
 from protein.space.parameters import Categorical
 from protein.trainer.kinds import kind_of
 from protein.trainer.language.config import SAMPLE_FILE
-from protein.types import CONTINUABLE, CONTINUABLE_SECONDS, PREEMPTED, SweepSpec, TrialEnd, TrialRecord, runs_trainer
+from protein.types import (
+    CONTINUABLE,
+    CONTINUABLE_SECONDS,
+    PREEMPTED,
+    USAGE_FILE,
+    SweepSpec,
+    TrialEnd,
+    TrialRecord,
+    runs_trainer,
+)
 
 TRAINERS_FILE = "checkpoint.safetensors"  # as in `protein.trainer.machine.checkpoint`, which loads torch
 STABLE_FILE = "stable.safetensors"
@@ -139,7 +148,7 @@ def clear(directory: Path) -> None:
     Raises:
         OSError: it cannot be removed.
     """
-    for name in (TRAINERS_FILE, STABLE_FILE, ATTEMPTS_FILE, SAMPLE_FILE):
+    for name in (TRAINERS_FILE, STABLE_FILE, ATTEMPTS_FILE, SAMPLE_FILE, USAGE_FILE):
         (directory / name).unlink(missing_ok=True)
     folder = directory / COMMANDS_FOLDER
     if folder.is_dir() and not folder.is_symlink():

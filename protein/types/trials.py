@@ -77,6 +77,7 @@ class Spending(Protocol):
     def lost_seconds(self) -> float: ...
 
 
+USAGE_FILE = "usage.csv"  # in a trial's folder: what its processes use (`protein.run.usage`)
 CONTINUABLE = "continuable"  # the kind of artifact that a longer run goes on from
 CONTINUABLE_SECONDS = "continuable_seconds"  # the metric: seconds of the trial's own that lie behind it
 

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from protein.web.security import inside
 
 MAX_FILES = 200  # of a trial that are listed
 LOG_BYTES = 65_536  # of the end of a log that are read
+LOG_FILE = "trial.log"  # as every kind of trial calls it
+MAX_FOUND = 500  # lines of a log that a search returns
 MAX_LINE = 2_000  # characters of a line of the log
 PLAY_SECONDS = 120.0  # after which a playback is given up
 PLAYABLE = (".gif", ".png", ".jpg", ".jpeg", ".webp", ".mp4", ".webm")  # what the page shows itself
@@ -83,6 +86,15 @@ def described(one: File) -> dict[str, Any]:
     }
 
 
+def log(root: Path, trial: TrialRecord) -> Path | None:
+    """Returns a trial's log, also while it runs and nothing is stored of its files; None: it has none."""
+    kept = files(root, trial)
+    for one in kept:
+        if one.path is not None and (one.kind == "log" or one.name == LOG_FILE):
+            return one.path
+    return None
+
+
 def tail(path: Path) -> dict[str, Any]:
     """Returns the last lines of a log, at most `LOG_BYTES`. Raises `UsageError` where it cannot be read."""
     try:
@@ -91,11 +103,32 @@ def tail(path: Path) -> dict[str, Any]:
             stream.seek(max(0, size - LOG_BYTES))
             content = stream.read(LOG_BYTES)
     except OSError as error:
-        raise UsageError(f"the log cannot be read: {error.strerror or error}") from error
+        raise _unreadable(error) from error
     lines = content.decode("utf-8", "replace").splitlines()
     if size > LOG_BYTES:
         lines = lines[1:]  # the first is only the end of one
     return {"size": size, "cut": size > LOG_BYTES, "lines": [line[:MAX_LINE] for line in lines]}
+
+
+def search(path: Path, wanted: str) -> dict[str, Any]:
+    """Returns the lines of a whole log that hold a text in any case, the last `MAX_FOUND`, with their numbers from 1.
+
+    Raises `UsageError` where it cannot be read.
+    """
+    wanted, found, count = wanted.casefold(), deque[tuple[int, str]](maxlen=MAX_FOUND), 0
+    try:
+        with path.open(encoding="utf-8", errors="replace") as stream:
+            for number, line in enumerate(stream, start=1):
+                if wanted in line.casefold():
+                    count += 1
+                    found.append((number, line.rstrip("\r\n")[:MAX_LINE]))
+    except OSError as error:
+        raise _unreadable(error) from error
+    return {"count": count, "found": list(found)}
+
+
+def _unreadable(error: OSError) -> UsageError:
+    return UsageError(f"the log cannot be read: {error.strerror or error}")
 
 
 def beginning(path: Path) -> str:

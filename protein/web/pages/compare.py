@@ -4,7 +4,7 @@ Side by side, a row has one value for each trial, and says whether they differ. 
 how much, against a reference. Sweeps are compared by `protein.analysis.comparison`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from protein.web import findings
 from protein.web.answers import MAX_LENGTH, Query, get, selected
 from protein.web.frame import Frame, Table
 from protein.web.pages.table import described
+from protein.web.pages.trial import checkpoint_of
 from protein.web.viewer import MAX_SWEEPS, Viewer
 
 MAX_TRIALS = 24  # side by side
@@ -54,11 +55,15 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
         missing = [pair for pair in pairs if pair not in place]
         pairs = [pair for pair in pairs if pair in place]
         rows = np.array([place[pair] for pair in pairs], np.int64)
+        records = _records(viewer, pairs)
         return {
             "version": version,
-            "trials": [{"sweep": name, "number": number} for name, number in pairs],
+            "trials": [
+                {"sweep": name, "number": number, "plays": _plays(viewer, name, records.get((name, number)))}
+                for name, number in pairs
+            ],
             "missing": [{"sweep": name, "number": number} for name, number in missing],
-            "rows": [*_rows(table, rows), *_provenance(viewer, pairs)],
+            "rows": [*_rows(table, rows), *_provenance(pairs, records)],
         }
 
     def sweeps(query: Query) -> dict[str, Any]:
@@ -103,14 +108,26 @@ def _differ(values: Sequence[Any]) -> bool:
     return any(value != values[0] or type(value) is not type(values[0]) for value in values[1:])
 
 
-def _provenance(viewer: Viewer, pairs: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
-    """Returns rows on where the trials come from."""
+def _records(viewer: Viewer, pairs: Sequence[tuple[str, int]]) -> dict[tuple[str, int], TrialRecord]:
+    """Returns trials as they are stored, without their curves."""
     records: dict[tuple[str, int], TrialRecord] = {}
     for name in dict.fromkeys(name for name, _ in pairs):
         sweep = viewer.sweep(name)
         wanted = [number for of, number in pairs if of == name]
         for record in viewer.store.trials(sweep.id, curves=False, numbers=wanted):
             records[name, record.number] = record
+    return records
+
+
+def _plays(viewer: Viewer, sweep: str, record: TrialRecord | None) -> bool:
+    """Whether a trial has an agent that can play."""
+    return record is not None and checkpoint_of(viewer, viewer.sweep(sweep), record)[0] is not None
+
+
+def _provenance(
+    pairs: Sequence[tuple[str, int]], records: Mapping[tuple[str, int], TrialRecord]
+) -> list[dict[str, Any]]:
+    """Returns rows on where the trials come from."""
     rows = []
     for key, title in (("version", "version of protein"), ("git_commit", "git commit"), ("machine", "machine")):
         values = [getattr(records[pair].provenance, key) if pair in records else None for pair in pairs]

@@ -14,10 +14,11 @@ from protein.columns import cell
 from protein.config.layers import flatten
 from protein.direction import shown_score
 from protein.errors import SpaceError, UsageError
+from protein.run.usage import read_curve
 from protein.space import Space
 from protein.space.parameters import Categorical
 from protein.trainer.kinds import LANGUAGE, kind_of
-from protein.types import Params, SweepRecord, TrialRecord, TrialState, runs_trainer
+from protein.types import USAGE_FILE, Params, SweepRecord, TrialRecord, TrialState, runs_trainer
 from protein.view import commands, data, text
 from protein.web import artifacts, findings
 from protein.web.answers import NotFound, Query, get, post
@@ -47,11 +48,16 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
 
     def log(query: Query) -> dict[str, Any]:
         sweep, record = asked_for(viewer, query)
-        root = viewer.artifact_directory(sweep.spec.name)
-        for one in artifacts.files(root, record):
-            if one.kind == "log" and one.path is not None:
-                return artifacts.tail(one.path)
-        raise NotFound(f"trial {record.number} left no log that can be read")
+        path = artifacts.log(viewer.artifact_directory(sweep.spec.name), record)
+        if path is None:
+            raise NotFound(f"trial {record.number} has no log that can be read")
+        wanted = query.text("find", most=200)
+        return artifacts.search(path, wanted) if wanted else artifacts.tail(path)
+
+    def usage(query: Query) -> dict[str, Any]:
+        sweep, record = asked_for(viewer, query)
+        kept = artifacts.files(viewer.artifact_directory(sweep.spec.name), record)
+        return dict(next((read_curve(one.path) for one in kept if one.name == USAGE_FILE and one.path), {}))
 
     def file(query: Query) -> Response:
         sweep, record = asked_for(viewer, query)
@@ -117,6 +123,7 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
         get("/trial", trial),
         get("/trial/curve", curve),
         get("/trial/log", log),
+        get("/trial/usage", usage),
         get("/trial/file", file),
         post("/trial/play", play),
         get("/trial/played", played),

@@ -15,7 +15,7 @@ from protein.cli import main
 from protein.errors import UsageError
 from protein.ports import Finished, Job
 from protein.run import machine
-from protein.run.machine import Gpu, Meter, Slots, busy_seconds, family, over_limit
+from protein.run.machine import Gpu, Slots, busy_seconds, family, over_limit
 from protein.run.trainer import TrainerBackend
 from protein.types import Resources, Trial
 
@@ -310,54 +310,7 @@ def test_gpus_of_a_config_file_are_shared_out_to_as_many_workers(
         assert (slots.workers, slots.trials_per_gpu, set(slots.cores)) == (workers, 2, {()})
 
 
-WORK = """
-import os, sys
-os.sched_setaffinity(0, {%d})
-for line in sys.stdin:
-    for _ in range(5_000_000): pass
-    print(flush=True)
-"""
 LINUX = pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="only Linux counts it")
-
-
-def work(process: "subprocess.Popen[str]") -> None:
-    """Lets it work, and waits until it has."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write("go\n")
-    process.stdin.flush()
-    process.stdout.readline()
-
-
-@LINUX
-def test_what_is_used_counts_from_the_first_mark_to_the_last() -> None:
-    core = min(os.sched_getaffinity(0))
-    command = [sys.executable, "-c", WORK % core]
-    trial = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    neighbour = subprocess.Popen(
-        [sys.executable, "-c", f"import os\nos.sched_setaffinity(0, {{{core}}})\nwhile True: pass"]
-    )
-    try:
-        meter = Meter(trial.pid)
-        work(trial)
-        assert not meter.marked
-        assert meter.timings() == {}
-        meter.mark()
-        assert meter.timings() == {}, "nothing lies between one mark and itself"
-        work(trial)
-        meter.mark()
-        used = meter.timings()
-        assert set(used) == {"wall", "cpu", "waited", "others"}
-        assert 0.0 < used["cpu"] <= used["wall"] * 1.1
-        assert 0.0 < used["waited"] < used["wall"]
-        assert used["others"] > 0.0
-    finally:
-        neighbour.kill()
-        neighbour.communicate()
-        trial.kill()
-        trial.communicate()
-    meter.mark()
-    assert meter.timings() == used, "a process that has ended tells nothing new"
 
 
 def trial_of_local_backend(directory: Path, *, speed: float, behaviour: str) -> Finished:

@@ -98,6 +98,17 @@ export function param(value, digits = 6) {
   return Number.isInteger(x) && Math.abs(x) < 1e15 ? whole(x) : signed(significant(x, digits));
 }
 
+/** A size, as in 3.2 MiB; "" where it is not known. */
+export function bytes(size) {
+  if (size === null || size === undefined) return "";
+  let rest = size;
+  for (const unit of ["B", "KiB", "MiB", "GiB"]) {
+    if (rest < 1024 || unit === "GiB") return `${Number(rest.toPrecision(3))} ${unit}`;
+    rest /= 1024;
+  }
+  return "";
+}
+
 /** A share as a percentage: 71 %. */
 export function percent(value, digits = 0) {
   const x = number(value);
@@ -194,4 +205,9 @@ function two(value) {
 }
 function superscript(power) {
   return String(power).replace(/./g, (sign) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[sign] || (sign === "-" ? "⁻" : sign));
+}
+
+/** A line as a sentence: with a capital letter and a stop. */
+export function sentence(line) {
+  return line ? line.charAt(0).toUpperCase() + line.slice(1) + (/[.!?]$/.test(line) ? "" : ".") : "";
 }

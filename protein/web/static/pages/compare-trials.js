@@ -5,9 +5,12 @@ import { fill, h, stateOf } from "../lib/dom.js";
 import { csv, saveMenu } from "../lib/export.js";
 import { cell, clock, difference, number, seconds, tick, title } from "../lib/format.js";
 import { TIME_STEPS, lines } from "../lib/lines.js";
+import { log } from "../lib/log.js";
+import { stage } from "../lib/player.js";
 import { colors, onTheme } from "../lib/theme.js";
 
 const MOST = 24;
+const WATCHED = 4; // trials whose agents and logs stand side by side
 const GROUPS = [["trial", "Result"], ["params", "Parameters"], ["metrics", "Final figures"], ["timings", "Times"], ["provenance", "Where it ran"]];
 const ORDER = ["score", "cost_seconds", "run_seconds", "steps", "state", "end", "reason"];
 const LOWER_IS_BETTER = new Set(["cost_seconds", "run_seconds"]);
@@ -43,12 +46,24 @@ export async function compareTrials(root, tools, context) {
     found.more = pairs.length - cut.length;
     if (missing.length) root.prepend(gone(missing));
     draw();
+    if (api.live && found.trials.length <= WATCHED) root.append(watched(found.trials));
     const points = Math.min(4000, 2 * Math.max(300, chartRoom.clientWidth));
     const { curves } = await api.get("/curves", { sweep: [...new Set(found.trials.map((one) => one.sweep))], pick: "selected", sel: asText(found.trials.map((one) => [one.sweep, one.number])), limit: MOST, points }, { signal });
     if (mine !== asked) return undefined;
     found.curves = curves;
     await drawCurves();
     return undefined;
+  }
+
+  /** A few trials beside each other: the agent at play, and the log. */
+  function watched(trials) {
+    const several = new Set(trials.map((one) => one.sweep)).size > 1;
+    return h("section", { class: "chart-card", "aria-label": "Side by side" }, h("div", { class: "chart-head" }, h("h2", { text: "At play, and their logs" })),
+      h("div", { class: "watched" }, trials.map(({ sweep, number, plays }) => {
+        const box = log(api, { sweep, number }, { runs: () => false, signal });
+        return h("div", {}, h("h3", { text: name({ sweep, number }, several) }), plays ? stage(api, { sweep, number }, signal) : null,
+          h("div", { class: "toolbar" }, box.head), box.root);
+      })));
   }
 
   /** Says which of the selected trials are not there, and offers to leave them out. */

@@ -2,12 +2,15 @@
 
 import { fill, h, stateOf } from "../lib/dom.js";
 import { lines } from "../lib/lines.js";
-import { ago, count, estimate, param, score, seconds, time, whole } from "../lib/format.js";
+import { log } from "../lib/log.js";
+import { player, stage } from "../lib/player.js";
+import { ago, bytes, count, estimate, param, score, seconds, sentence, tick, time, whole } from "../lib/format.js";
 import { pause } from "../lib/slow.js";
 import { colors, onTheme } from "../lib/theme.js";
 import { commandLine, ENDS, KINDS, nameOf, stateMark, TIMINGS, trialLink, unfinished, valueClass, waits } from "../lib/trials.js";
 
 const X_AXES = [["steps", "steps"], ["seconds", "seconds"]];
+const USED = [["cores", "cores", 1], ["memory_bytes", "memory, MiB", 2 ** 20], ["gpu_memory_bytes", "GPU memory, MiB", 2 ** 20]];
 
 export async function render(root, context) {
   const { api, state, selection, signal, notice, keys } = context;
@@ -26,6 +29,7 @@ export async function render(root, context) {
   }
   let found = null;
   let curve = null; // the chart
+  let usage = []; // the charts of what it uses
   const body = h("div", { class: "trial-page" });
   root.append(body);
   await load();
@@ -39,11 +43,13 @@ export async function render(root, context) {
       if (changed === undefined || (changed && !changed.includes(number) && !unfinished(found.trial))) return;
       if (body.contains(document.activeElement) && /^(INPUT|TEXTAREA)$/.test(document.activeElement.tagName)) return; // somebody writes
       const ran = found.trial.state === "running";
+      const files = found.files.map((one) => one.name).join("\n");
       await load({ drawn: false });
       if (signal.aborted) return;
-      if (ran && found.trial.state === "running") { // only these two grow, and what the reader has opened stays open
+      if (ran && found.trial.state === "running" && files === found.files.map((one) => one.name).join("\n")) { // only these two grow, and what the reader has opened stays open
         body.querySelector(".figures-card").replaceWith(figures(found.trial));
         drawCurve();
+        showUsage().catch(() => {});
       } else draw();
     },
     stateChanged(changed) {
@@ -66,10 +72,11 @@ export async function render(root, context) {
     fill(body,
       heading(trial),
       h("div", { class: "trial-columns" },
-        h("div", { class: "trial-main" }, figures(trial), section("Learning curve", curveHead(), h("div", { class: "curve-room" })), config(), logSection(), filesSection()),
+        h("div", { class: "trial-main" }, figures(trial), section("Learning curve", curveHead(), h("div", { class: "curve-room" })), config(), logSection(), usageSection(), filesSection()),
         h("div", { class: "trial-side" }, playback(), why(trial), annotations(trial), trialsOfRun(), facts(trial))));
     drawCurve();
-    showLog();
+    usage = [];
+    showUsage().catch(() => {}); // the next look may find it
   }
 
   function heading(trial) {
@@ -175,21 +182,32 @@ export async function render(root, context) {
   }
 
   function logSection() {
-    const has = found.files.some((one) => one.kind === "log" && one.size);
-    return has ? section("Log", [h("span", { class: "muted log-size" })], h("pre", { class: "log", tabindex: "0" })) : null;
+    const has = found.files.some((one) => (one.kind === "log" || one.name === "trial.log") && (one.size || unfinished(found.trial)));
+    if (!has) return null;
+    const { head, root } = log(api, { sweep: name, number }, { runs: () => found.trial.state === "running", signal });
+    return section("Log", head, root);
   }
 
-  async function showLog() {
-    const room = body.querySelector(".log");
+  function usageSection() {
+    return found.files.some((one) => one.name === "usage.csv") && api.live ? section("What it uses of the machine", [], h("div", { class: "usage-room" })) : null;
+  }
+
+  async function showUsage() {
+    const room = body.querySelector(".usage-room");
     if (!room) return;
-    try {
-      const log = await api.get("/trial/log", { sweep: name, number }, { signal });
-      room.textContent = log.lines.join("\n") || "The log is empty.";
-      body.querySelector(".log-size").textContent = `${log.lines.length} lines${log.cut ? `, the end of ${bytes(log.size)}` : ""}`;
-      room.scrollTop = room.scrollHeight;
-    } catch (error) {
-      if (error.name !== "AbortError") room.textContent = error.message;
+    const used = await api.get("/trial/usage", { sweep: name, number }, { signal });
+    const drawn = USED.filter(([key]) => used[key]?.length);
+    if (signal.aborted) return;
+    if (!drawn.length) return fill(room, h("p", { class: "muted", text: "Nothing was noted of it." }));
+    if (usage.length !== drawn.length || !room.children.length) fill(room);
+    for (const [i, [key, label, unit]] of drawn.entries()) {
+      const y = used[key].map((value) => value / unit);
+      const band = { low: y.map(() => 0), high: y }; // an area from 0
+      const shown = { series: [{ key, label, color: colors().series[i], width: 1.5, x: used.seconds, y, band }], x: { label: i === drawn.length - 1 ? "seconds of its process" : "", format: seconds }, y: { label, format: tick } };
+      if (usage[i]?.room.isConnected) usage[i].set(shown);
+      else usage[i] = await lines(room, { name: `${label} of trial ${number} of ${name}`, signal, height: 130, ...shown });
     }
+    return undefined;
   }
 
   function filesSection() {
@@ -235,43 +253,15 @@ export async function render(root, context) {
   function playback() {
     if (found.sweep.kind === "language model") return sample();
     const shown = found.files.find((one) => one.media?.startsWith("image/") || one.media?.startsWith("video/"));
-    const room = h("div", { class: "stage" });
     if (shown) {
       const src = api.url("/trial/file", { sweep: name, number, name: shown.name, show: 1 });
-      fill(room, shown.media.startsWith("video/") ? h("video", { src, controls: true, loop: true, muted: true }) : h("img", { src, alt: `${shown.name} of trial ${number}` }));
+      const room = h("div", { class: "stage" }, shown.media.startsWith("video/") ? h("video", { src, controls: true, loop: true, muted: true }) : player(src, `${shown.name} of trial ${number}`, signal));
       return h("section", { class: "card" }, h("h2", { text: "The agent at play" }), room);
     }
     if (!api.live) return null;
     if (!found.playback.possible) return h("section", { class: "card quiet-card" }, h("h2", { text: "The agent at play" }), h("p", { class: "muted", text: sentence(found.playback.problem) }));
-    const button = h("button", { type: "button", class: "button", text: "Watch it play one episode", onclick: () => play(room) });
-    fill(room, button);
-    api.get("/trial/played", { sweep: name, number }, { signal }).then((answer) => { if (answer.state === "ready") picture(room); else if (answer.state === "computing") watch(room); }, () => {});
-    return h("section", { class: "card" }, h("h2", { text: "The agent at play" }), room,
+    return h("section", { class: "card" }, h("h2", { text: "The agent at play" }), stage(api, { sweep: name, number }, signal),
       found.commands.play ? h("details", { class: "fixed" }, h("summary", { text: "or in a terminal" }), commandLine(found.commands.play)) : null);
-  }
-
-  async function play(room) {
-    try {
-      await api.post("/trial/play", { sweep: name, number }, { signal });
-      await watch(room);
-    } catch (error) {
-      if (error.name !== "AbortError") fill(room, h("p", { class: "bad", text: sentence(error.message) }));
-    }
-  }
-
-  async function watch(room) {
-    fill(room, stateOf("loading", "It plays an episode."));
-    for (;;) {
-      await pause(600, signal);
-      if (signal.aborted) return;
-      const answer = await api.get("/trial/played", { sweep: name, number }, { signal });
-      if (answer.state === "ready") return picture(room);
-      if (answer.state !== "computing") return fill(room, h("p", { class: "bad", text: sentence(answer.error || "It was not made.") }));
-    }
-  }
-
-  function picture(room) {
-    fill(room, h("img", { src: api.url("/trial/played", { sweep: name, number, show: 1 }), alt: `one episode of trial ${number}` }));
   }
 
   function why(trial) {
@@ -349,18 +339,4 @@ function section(title, head, ...content) {
 function first(selection, state) {
   const pairs = selection.pairs().filter(([name]) => state.sweeps.includes(name));
   return pairs.length ? [pairs[0][0], String(pairs[0][1])] : [];
-}
-
-function bytes(size) {
-  if (size === null || size === undefined) return "";
-  let rest = size;
-  for (const unit of ["B", "KiB", "MiB", "GiB"]) {
-    if (rest < 1024 || unit === "GiB") return `${Number(rest.toPrecision(3))} ${unit}`;
-    rest /= 1024;
-  }
-  return "";
-}
-
-function sentence(line) {
-  return line ? line.charAt(0).toUpperCase() + line.slice(1) + (/[.!?]$/.test(line) ? "" : ".") : "";
 }

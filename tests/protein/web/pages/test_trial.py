@@ -15,7 +15,7 @@ from sample_trials import PROVENANCE, add_run, curve, fill_store
 
 from protein.cli import main
 from protein.storage import open_store
-from protein.types import Artifact, Measurement, Outcome, Suggestion, SuggestionKind, TrialEnd
+from protein.types import USAGE_FILE, Artifact, Measurement, Outcome, Suggestion, SuggestionKind, TrialEnd
 from protein.web import artifacts
 
 pytestmark = pytest.mark.slow  # minutes in a browser without a GPU; pages of the other files stay in `make test`
@@ -242,11 +242,43 @@ def test_files_are_listed_and_sent_from_the_sweeps_folder_alone(
     log = asked(served, "trial/log", sweep="pong", number=7)
     assert log["cut"] and log["lines"][0] == "filler" and len(log["lines"]) < 1000
     assert log["lines"][-2:] == ["x" * artifacts.MAX_LINE, "last <b>line</b> ä"]
+    number = (folder / "trial.log").read_text().count("\n")
+    assert asked(served, "trial/log", sweep="pong", number=7, find="<B>Line</b> Ä") == {
+        "count": 1,
+        "found": [[number, "last <b>line</b> ä"]],
+    }
+    found = asked(served, "trial/log", sweep="pong", number=7, find="filler")
+    assert found["count"] > len(found["found"]) == artifacts.MAX_FOUND
+    assert asked(served, "trial/log", sweep="pong", number=7, find="nowhere") == {"count": 0, "found": []}
     view = view_of(url, served)
     view.open("trial/pong/7?sweep=pong")
     expect(view.page.locator(".log")).to_contain_text("last <b>line</b> ä")
     expect(view.page.locator(".stage img")).to_have_js_property("naturalWidth", 1)  # the GIF among its files
+    view.page.get_by_role("searchbox", name="Search the log").fill("LINE")
+    expect(view.page.locator(".log mark")).to_have_text("line")
     served.stop()
+
+
+def test_the_log_and_the_machines_use_of_a_running_trial_are_shown_as_they_grow(
+    tmp_path: Path, view_of: ViewOf
+) -> None:
+    url = f"sqlite:///{tmp_path}/runs/protein.db"
+    (tmp_path / "runs").mkdir()
+    fill_store(url)
+    add_run(url, of=1)
+    folder = tmp_path / "runs" / "pong" / "0007"
+    folder.mkdir(parents=True)
+    (folder / "trial.log").write_text("it begins\n")
+    (folder / USAGE_FILE).write_text(
+        "seconds,cores,memory_bytes,gpu_memory_bytes\n1.0,0.98,1048576,\n2.0,1.00,2097152,\n"
+    )
+    view = view_of(url)
+    view.open("trial/pong/7?sweep=pong")
+    expect(view.page.locator(".log")).to_have_text("it begins")
+    expect(view.page.locator(".usage-room .chart")).to_have_count(2)  # cores and memory; there is no GPU
+    with (folder / "trial.log").open("a") as log:
+        log.write("it goes on\n")
+    expect(view.page.locator(".log")).to_contain_text("it goes on")
 
 
 def test_a_copied_store_finds_the_files_that_were_copied_with_it(
@@ -290,8 +322,16 @@ def test_an_agent_of_a_real_sweep_plays_on_demand(
     view.open("trial/cartpole/0?sweep=cartpole")
     expect(view.page.locator("table.files")).to_contain_text("checkpoint.safetensors")
     view.page.get_by_role("button", name="Watch it play one episode").click()
-    view.page.wait_for_selector(".stage img", timeout=60_000)
-    expect(view.page.locator(".stage img")).not_to_have_js_property("naturalWidth", 0)
+    view.page.wait_for_selector(".stage canvas", timeout=60_000)
+    keys, place = view.page.get_by_role("group", name="Playback"), view.page.locator(".player-place")
+    keys.get_by_role("slider").fill("0")  # to choose a picture pauses it
+    expect(keys.get_by_role("button", name="Play", exact=True)).to_be_visible()
+    keys.get_by_role("button", name="Step").click()
+    expect(place).to_have_text(re.compile("^2 of "))
+    keys.get_by_role("button", name="Back").click()
+    expect(place).to_have_text(re.compile("^1 of "))
+    keys.get_by_role("button", name="Start again").click()
+    expect(place).not_to_have_text(re.compile("^1 of "))
     expect(view.page.get_by_text(re.compile(r"train --config .*/0000/config\.json"))).to_be_visible()
 
 
@@ -306,7 +346,7 @@ def test_it_is_accessible_and_fits_a_phone(view: View, phone: View) -> None:
 def test_mistakes_are_one_line(served: Served) -> None:
     assert refused(served, "trial", number=1) == (400, "name the sweep with sweep=NAME")
     assert refused(served, "trial", sweep="pong", number=-1)[0] == 400
-    assert refused(served, "trial/log", sweep="pong", number=1) == (404, "trial 1 left no log that can be read")
+    assert refused(served, "trial/log", sweep="pong", number=1) == (404, "trial 1 has no log that can be read")
     assert asked(served, "trial/played", sweep="pong", number=1) == {"state": "none", "error": ""}
 
 
