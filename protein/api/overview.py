@@ -14,14 +14,12 @@ import dataclasses
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Literal
 
 import numpy as np
 
-from protein.api import command_sweep, stores
+from protein.api import stores
 from protein.api.answers import Answers, summary
-from protein.api.definition import differences
 from protein.api.recommended import (
     Choice,
     Recommendation,
@@ -31,7 +29,7 @@ from protein.api.recommended import (
     shown_trials,
     stored_space,
 )
-from protein.columns import DOT_FIELDS, SweepSummary, cell
+from protein.columns import DOT_FIELDS, SweepSummary
 from protein.config.resolve import file_name, make_space
 from protein.direction import shown_score
 from protein.engine.results import Outlook, RangeEnd
@@ -57,6 +55,8 @@ from protein.types import (
 )
 from protein.units import format_duration
 from protein.view import commands, data, text
+
+# Modules of models, and of what starts a sweep, are loaded late: a glance needs none of them.
 
 ERROR = "error: "  # what the end of a sweep begins with where an error has ended it
 MAX_RUNNING = 8  # trials that are listed
@@ -131,7 +131,7 @@ class Best:
         cost_seconds: what one run is expected to cost.
         runs: how often it was trained to its end.
         params: its values, as texts.
-        changes: what differs from the initial config; empty where there is none, or nothing differs.
+        changes: what differs from the initial config, what matters most first; empty where there is none.
         is_initial: whether it is the initial config.
         command: trains or runs it; "": it is a function's, which is not in the store.
     """
@@ -147,6 +147,11 @@ class Best:
     command: str
 
 
+_HELD = {
+    "the score intervals are about right": "predictions held",
+    "the score intervals are too narrow": "predictions were too sure",
+    "the score intervals are too wide": "predictions were too careful",
+}
 Verdict = Literal["matters", "maybe", "hardly"]
 
 
@@ -256,7 +261,7 @@ def glance(store: Store, sweep: SweepRecord, word: str | None = None) -> Overvie
     left = None if budget is None else max(budget - known.spent_seconds, 0.0)
     eta = None
     if left is not None and now.life is Life.RUNS and numbers:
-        eta = _eta(store, sweep, left, num_trials=sum(known.ends.values()))
+        eta = _eta(store, sweep, left, num_trials=sum(known.ends.values()), num_running=len(numbers))
     return Overview(
         sweep=sweep.spec.name,
         env=sweep.spec.env,
@@ -286,8 +291,11 @@ def findings(answers: Answers, sweep: SweepRecord, word: str | None = None) -> F
     except UsageError as error:
         return Findings(best=None, why_none=sentence(str(error)), trust=(), matters=(), why_not_ranked="", next=())
     matters, why_not = ranking(answers, sweep)
+    best = _best(sweep, found, word, num_ended(answers))
+    rank = {factor.name: place for place, factor in enumerate(matters)}
+    ranked = sorted(best.changes, key=lambda one: rank.get(one.name, len(rank)))
     return Findings(
-        best=_best(sweep, found, word, num_ended(answers)),
+        best=dataclasses.replace(best, changes=tuple(ranked)),
         why_none="",
         trust=tuple(_trust(answers, found)),
         matters=tuple(matters),
@@ -307,8 +315,14 @@ def measured_best(store: Store, sweep: SweepRecord, known: SweepSummary) -> Tria
 
 def sentence(line: str) -> str:
     """Returns a line with a capital and a full stop."""
+    line = _stopped(line)
+    return line[:1].upper() + line[1:]
+
+
+def _stopped(line: str) -> str:
+    """Returns a line with a full stop, for the end of a sentence."""
     line = line.strip()
-    return line[:1].upper() + line[1:] + ("" if not line or line[-1] in ".!?" else ".")
+    return line + ("" if not line or line[-1] in ".!?" else ".")
 
 
 # What the store tells.
@@ -326,36 +340,38 @@ def _running(trial: TrialRecord) -> Running:
     )
 
 
-def _eta(store: Store, sweep: SweepRecord, left_seconds: float, *, num_trials: int) -> float | None:
-    """Returns how long a budget lasts on the clock at the pace of the last trials; None while that is not known."""
+def _eta(store: Store, sweep: SweepRecord, left_seconds: float, *, num_trials: int, num_running: int) -> float | None:
+    """Returns how long a budget lasts on the clock at the pace of the last trials; None while that is not known.
+
+    A trial is on the clock for longer than it trains. Times in which nothing ran do not count.
+    """
     recent = range(max(0, num_trials - _RECENT), num_trials)
-    trials = [one for one in store.trials(sweep.id, curves=False, numbers=recent) if not one.is_queued]
-    spent = math.fsum(trial.cost_seconds for trial in trials)
-    if not trials or spent <= 0:
-        return None
-    now = datetime.now(UTC)
-    span = (now - min(trial.started_at for trial in trials)).total_seconds()
-    return left_seconds * max(span, 0.0) / spent
+    trained = on_clock = 0.0
+    for trial in store.trials(sweep.id, curves=False, numbers=recent):
+        if trial.finished_at is not None:
+            trained += trial.cost_seconds
+            on_clock += (trial.finished_at - trial.started_at).total_seconds()
+    return left_seconds / num_running * max(on_clock / trained, 1.0) if trained > 0 else None
 
 
 def _state(
     sweep: SweepRecord, now: Alive, *, num_running: int, eta_seconds: float | None, word: str | None
 ) -> tuple[Line, ...]:
     """Returns what a sweep does now, or how it ended."""
-    again = again_command(sweep, word)
     if now.life is Life.RUNS and sweep.requested is Request.RUN:
         left = "" if eta_seconds is None else f"; the budget lasts about {text.seconds(eta_seconds)} more"
         runs = f"{counted(num_running, 'trial')} {'runs' if num_running == 1 else 'run'} now"
         return (Line(text=sentence(f"It runs: {runs}{left}")),)
     if now.life is Life.ENDED and sweep.ended.startswith(ERROR):
-        why = sweep.ended.removeprefix(ERROR)
-        return (Line(text=f"It ended with an error: {sentence(why)} {_go_on(sweep, again)}", command=again),)
+        why, again = sweep.ended.removeprefix(ERROR), again_command(sweep, word)
+        return (Line(text=f"It ended with an error: {_stopped(why)} {_go_on(sweep, again)}", command=again),)
     if now.life is Life.NONE and not num_running:
         return (Line(text="No trial has started yet."),)
     lines = ownership.life_lines(sweep, now, num_running=num_running)
     name = f"'{sweep.spec.name}'"
     shown = [sentence(line.replace(name, "it", 1).removeprefix("it: ")) for line in lines]
     goes_on = now.life in (Life.GONE, Life.UNKNOWN)
+    again = again_command(sweep, word) if goes_on else ""
     return tuple(Line(text=line, command=again if goes_on and i == 0 else "") for i, line in enumerate(shown))
 
 
@@ -363,7 +379,7 @@ def _go_on(sweep: SweepRecord, again: str) -> str:
     if again:
         return "Go on with:"
     config = sweep.spec.config
-    what = "its command" if runs_trainer(config) or command_sweep.runs_command(config) else "your program"
+    what = "its command" if runs_trainer(config) or _runs_command(sweep) else "your program"
     return f"Run {what} again to go on."
 
 
@@ -385,7 +401,7 @@ def _headline(sweep: SweepRecord, best: TrialRecord | None, known: SweepSummary,
     if num_failed == num_ended:
         who = "The only trial" if num_ended == 1 else f"All {num_ended} trials"
         last = max(failures, key=lambda one: one.numbers[-1])
-        why = f" Trial {last.numbers[-1]} ended with: {sentence(last.reason or last.kind)}" if last.numbers else ""
+        why = f" Trial {last.numbers[-1]} ended with: {_stopped(last.reason or last.kind)}" if last.numbers else ""
         return f"{who} failed, so there is no score.{why}"
     if known.ends.get(TrialEnd.COMPLETE) and sweep.spec.limits:
         return f"No trial that was trained to its end keeps {' and '.join(map(str, sweep.spec.limits))}."
@@ -428,7 +444,8 @@ def _next_by_store(
     failed = sum(failure.count for failure in failures)
     if failures and failed >= _MANY_FAILURES * ended:
         most = failures[0]
-        line = f"Look at a trial that failed: {failed} of {ended} did, most of them with {most.kind}."
+        why = most.kind if most.count == failed else f"{most.count} of them: {most.kind}"
+        line = f"{failed} of {ended} trials failed ({why}). Look at the last one, trial {most.numbers[-1]}:"
         found.append(Line(text=line, command=commands.command("show", name, "--trial", str(most.numbers[-1]), *store)))
     return found
 
@@ -460,21 +477,27 @@ def _best(sweep: SweepRecord, found: Recommendation, word: str | None, num_trial
 
 def changes(start: Params, params: Params) -> tuple[Change, ...]:
     """Returns where two configs differ: values, and parameters that one of them has not."""
-    return tuple(
+    both = (
         Change(
             name=name,
             value=text.param(params[name]) if name in params else None,
             initial=text.param(start[name]) if name in start else None,
         )
         for name in dict.fromkeys((*params, *start))
-        if (name in params, cell(params.get(name))) != (name in start, cell(start.get(name)))
     )
+    return tuple(one for one in both if one.value != one.initial)
+
+
+def _runs_command(sweep: SweepRecord) -> bool:
+    return "command" in sweep.spec.config
 
 
 def train_command(sweep: SweepRecord, choice: Choice, word: str | None) -> str:
     """Returns the command that trains the recommended config, or runs it; "" for a sweep over a function."""
     spec = sweep.spec
-    if command_sweep.runs_command(spec.config):
+    if _runs_command(sweep):
+        from protein.api import command_sweep
+
         return command_sweep.command_line(spec, choice.trial, word)
     if not runs_trainer(spec.config):
         return ""
@@ -492,8 +515,14 @@ def _trust(answers: Answers, found: Recommendation) -> "list[Line]":
         listed = ", ".join(measured[:5]) + (", ..." if len(measured) > 5 else "")
         first = f"It was run {contender.runs} times: {listed}. Its expected true score is {expected}."
     lines = [Line(text=first), *(Line(text=sentence(note)) for note in found.notes())]
-    held = answers.held().verdict
-    return [*lines, Line(text=sentence(held))]
+    return [*lines, Line(text=sentence(_held(answers.held().verdict)))]
+
+
+def _held(verdict: str) -> str:
+    """Returns in plain words how well predictions held; see `protein.engine.forecasts`."""
+    for long, short in _HELD.items():
+        verdict = verdict.replace(long, short)
+    return verdict.replace(" within the 80 % interval", " scores lay within their 80 % interval")
 
 
 def ranking(answers: Answers, sweep: SweepRecord) -> tuple[list[Factor], str]:
@@ -556,7 +585,7 @@ def _again(sweep: SweepRecord, found: Recommendation, word: str | None) -> Line:
     line = f"Run trial {found.best.trial.number} again: one run does not tell how much of its score was luck."
     if sweep.spec.method == IMPORTED:
         return Line(text=line)
-    if not runs_trainer(sweep.spec.config) and not command_sweep.runs_command(sweep.spec.config):
+    if not runs_trainer(sweep.spec.config) and not _runs_command(sweep):
         return Line(text=f"{line} In Python: Sweep(..., name={name!r}).confirm(...).")
     return Line(text=line, command=commands.command("best", name, "--confirm", *stores.store_words(word)))
 
@@ -616,6 +645,8 @@ def own_words(sweep: SweepRecord) -> list[str] | None:
 
     None: they are not known, as values of its own were given to it, or it is none of our trainer.
     """
+    from protein.api.definition import differences
+
     spec = sweep.spec
     if not runs_trainer(spec.config) or spec.method == IMPORTED:
         return None

@@ -35,6 +35,7 @@ STATIC = Path(__file__).parent / "static"
 # as soon as the store is open. The others import models, which takes longer, and follow.
 FIRST_PAGES = (
     "sweeps",
+    "overview",
     "table",
     "changes",
     "writing",

@@ -2,7 +2,7 @@
 
 expected      the expected front, the recommended config and the knee
 outlook       what more training is expected to change
-range ends    parameters whose best values lie on the end of their range
+overview      what the page Overview says (`protein.api.overview`)
 calibration   how well the predictions held
 
 All but the last are `protein.api.answers`, as every command gets them. An answer that needs a fit waits for it a
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from protein.api import stores
+from protein.api import overview, stores
 from protein.api.answers import Answers
 from protein.api.recommended import Choice, Recommendation, base_layers, config_changes, duration_above, initial_params
 from protein.columns import cells
@@ -197,11 +197,15 @@ def _outlook(known: Answers, sweep: SweepRecord, store: list[str]) -> dict[str, 
     return {"spent_seconds": found.spent_seconds, "highest": found.room <= 0, "spans": spans}
 
 
-def _range_ends(known: Answers, sweep: SweepRecord, store: list[str]) -> list[str]:
-    return [end.text() for end in known.range_ends()]
+def _overview(known: Answers, sweep: SweepRecord, store: list[str]) -> dict[str, Any]:
+    return dataclasses.asdict(overview.findings(known, sweep, store[-1] if store else None))
 
 
-KINDS: Mapping[str, _Make] = {"expected": _expected, "outlook": _outlook, "range-ends": _range_ends}
+KINDS: Mapping[str, _Make] = {
+    "overview": _overview,
+    "expected": _expected,
+    "outlook": _outlook,
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,6 +291,9 @@ def _estimate(listed: Mapping[str, list[Any]], name: str, place: int) -> Estimat
 
 def store_words(viewer: Viewer) -> list[str]:
     """Returns the words that name the viewed store in a command; without a password, which no page may show."""
-    if viewer.url == stores.url(None):
-        return []
-    return ["--store", hidden(viewer.url)]
+    return stores.store_words(store_word(viewer))
+
+
+def store_word(viewer: Viewer) -> str | None:
+    """Returns the name of the viewed store in a command; None: it is the usual one."""
+    return None if viewer.url == stores.url(None) else hidden(viewer.url)

@@ -407,11 +407,12 @@ class _Gathering:
             await self._keep("/importance", sweep=name, target=target)
         await self._keep("/slices", sweep=name)
         self._told(f"looking at {name} as a whole")
-        found = await self._ask("/sweep", sweep=name)
+        found = await self._ask("/overview", sweep=name)
         if found["life"] != Life.ENDED:  # what its process does now is soon wrong, and nobody elsewhere knows it
-            found = {**found, "lines": []}
-        self._answers[address("/sweep", {"sweep": name})] = found
-        for path in ("/sweep/calibration", "/sweep/outlook", "/sweep/ranges"):
+            found = {**found, "state": [], "running": [], "eta_seconds": None}
+        self._answers[address("/overview", {"sweep": name})] = found
+        await self._keep("/sweep", sweep=name)
+        for path in ("/overview/findings", "/sweep/calibration", "/sweep/outlook"):
             await self._keep_ready(path, sweep=name)
 
     async def _maps(self, name: str) -> list[dict[str, Any]]:

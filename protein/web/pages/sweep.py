@@ -1,4 +1,4 @@
-"""`/api/sweep`: how a sweep went, as a whole; behind it what takes the engine's models."""
+"""`/api/sweep`: how a sweep went, as a whole, for the lower part of the page Overview."""
 
 import dataclasses
 import heapq
@@ -16,7 +16,6 @@ from protein.analysis.dominated import spending_of
 from protein.direction import shown_score
 from protein.engine.gp import Array
 from protein.errors import UsageError
-from protein.sweep import ownership
 from protein.sweep.ownership import alive
 from protein.types import SweepRecord, TrialEnd, TrialState, runs_trainer
 from protein.view import commands
@@ -41,13 +40,13 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
     def sweep(query: Query) -> dict[str, Any]:
         name = _name(query)
         frame, record = viewer.frame(name), viewer.sweep(name)
-        record = dataclasses.replace(record, requested=viewer.store.wishes(record.id).requested)
         running = _states(frame) == TrialState.RUNNING
         # What runs grows with time; everything else only with the frame.
         every = GROWS_SECONDS if len(frame) <= MANY else 10 * GROWS_SECONDS
         key = ("sweep", viewer.version([frame]), int(time.time() / every) if running.any() else 0)
         found = viewer.remembered(key, lambda: whole(viewer, frame, record))
-        return {**found, **now(viewer, record, num_running=int(running.sum()))}
+        # A process may end while its trials stay as they are.
+        return {**found, "life": str(alive(viewer.store, record).life)}
 
     def calibration(query: Query) -> dict[str, Any]:
         frame = viewer.frame(_name(query))
@@ -59,26 +58,11 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
     def outlook(query: Query) -> dict[str, Any]:
         return findings.asked(findings.finding(viewer, _name(query), "outlook"))
 
-    def ends_of_ranges(query: Query) -> dict[str, Any]:
-        return findings.asked(findings.finding(viewer, _name(query), "range-ends"))
-
     return [
         get("/sweep", sweep),
         get("/sweep/calibration", calibration),
         get("/sweep/outlook", outlook),
-        get("/sweep/ranges", ends_of_ranges),
     ]
-
-
-def now(viewer: Viewer, sweep: SweepRecord, *, num_running: int) -> dict[str, Any]:
-    """Returns what a sweep does now; it can change while its trials stay as they are."""
-    known = alive(viewer.store, sweep)
-    return {
-        "requested": str(sweep.requested),
-        "ended": sweep.ended,
-        "life": str(known.life),
-        "lines": ownership.life_lines(sweep, known, num_running=num_running),
-    }
 
 
 def whole(viewer: Viewer, frame: Frame, sweep: SweepRecord) -> dict[str, Any]:
@@ -104,8 +88,6 @@ def whole(viewer: Viewer, frame: Frame, sweep: SweepRecord) -> dict[str, Any]:
         "trains": runs_trainer(spec.config),
         "warm_start": warm_start(spec.warm_start),
         "parameters": len(spec.space.get("parameters", ())),
-        "running": frame.numbers[running & ~stopped].tolist()[:MAX_NUMBERS],
-        "interrupted": gone,
         "excluded": int(frame.columns["excluded"].values.sum()),
         "engine_seconds": float(np.nansum(frame.columns["suggest_seconds"].floats())),
         "wall_seconds": float(ended.max() - started.min()) if len(frame) else 0.0,
@@ -116,7 +98,7 @@ def whole(viewer: Viewer, frame: Frame, sweep: SweepRecord) -> dict[str, Any]:
         "ends": ends(frame, own),
         "kinds": dict(Counter(frame.columns["kind"].listed())),
         "spending": {**dataclasses.asdict(spent), "total": spent.total, "share": spent.share},
-        "commands": _commands(viewer, sweep),
+        "command": commands.command("status", spec.name, *findings.store_words(viewer)),
     }
 
 
@@ -325,9 +307,3 @@ def _name(query: Query) -> str:
     if not names:
         raise UsageError("name the sweep with sweep=NAME")
     return names[0]
-
-
-def _commands(viewer: Viewer, sweep: SweepRecord) -> dict[str, str]:
-    store = findings.store_words(viewer)
-    name = sweep.spec.name
-    return {word: commands.command(word, name, *store) for word in ("status", "best", "pareto")}

@@ -29,13 +29,13 @@ import { followSystem, setTheme, theme } from "./lib/theme.js";
 
 const MOST_SWEEPS = 20; // in one view; protein/web/viewer.py refuses more
 const PAGES = [
+  { name: "overview", title: "Overview", key: "o" },
   { name: "table", title: "Table", key: "t" },
   { name: "front", title: "Front", key: "f" },
   { name: "curves", title: "Curves", key: "c" },
   { name: "compare", title: "Compare", key: "m" },
   { name: "parameters", title: "Parameters", key: "p" },
   { name: "trial", title: "Trial", key: "r" },
-  { name: "sweep", title: "Sweep", key: "s" },
 ];
 
 const main = document.getElementById("main");
@@ -64,7 +64,7 @@ start();
 
 /** Shows other sweeps, without what the address says of the earlier ones alone: a column, a metric, a trial. */
 function chooseSweeps(names) {
-  if (state.page === "trial" && state.path.length && !names.includes(state.path[0])) return state.go("table", { sweep: names, sel: "" });
+  if (state.page === "trial" && state.path.length && !names.includes(state.path[0])) return state.go("overview", { sweep: names, sel: "" });
   const gone = state.sweeps.every((name) => names.includes(name)) ? {} : { metric: "", at: "", of: "", zoom: "" };
   for (const key of ["sort", "group"]) if (gone.metric === "" && /(params|metrics|timings)\./.test(state.get(key))) gone[key] = "";
   // The sides of a comparison have their labels by position, so they are of these very sweeps.
@@ -149,7 +149,7 @@ async function open(now) {
   const page = PAGES.find((one) => one.name === state.page);
   const root = h("div", { class: `page page-${state.page}` });
   if (!page) {
-    fill(main, stateOf("error", `There is no page “${state.page}”.`, h("a", { href: state.link("table"), text: "Go to the table" })));
+    fill(main, stateOf("error", `There is no page “${state.page}”.`, h("a", { href: state.link("overview"), text: "Go to the overview" })));
     return;
   }
   const loading = setTimeout(() => { if (!signal.aborted && !root.childNodes.length) fill(root, stateOf("loading", "Loading")); }, 150);

@@ -16,7 +16,7 @@ from protein.types import Outcome, Suggestion, SuggestionKind, SweepRecord, Swee
 from protein.web import report
 
 ViewOf = Callable[..., View]
-PAGES = ("table", "front", "curves", "compare", "compare?view=sweeps", "parameters", "sweep", "trial/{name}/3")
+PAGES = ("table", "front", "curves", "compare", "compare?view=sweeps", "parameters", "overview", "trial/{name}/3")
 FIT_MS = 90_000  # for the models, and the packages that they load
 SPACE = Space([Float("lr", 1e-4, 1.0, scale="log"), Float("momentum", 0.0, 1.0), Categorical("opt", ("adam", "sgd"))])
 COMMAND = {"program": "sh train.sh", "template": ["sh", "train.sh", "--lr", "{lr}"]}
@@ -91,8 +91,8 @@ def test_a_waiting_trial_is_shown_as_one(stored: str, view_of: ViewOf) -> None:
     view.open("table?sweep=function&filter=state == waiting")
     expect(view.page.locator("tbody tr[data-number]")).to_have_count(1)
     expect(view.page.locator("tbody tr[data-number='14']")).to_contain_text("waiting")
-    view.open("sweep?sweep=function")
-    expect(view.page.get_by_label("In numbers")).to_contain_text("1 waiting")
+    view.open("overview?sweep=function")
+    expect(view.page.locator("main")).to_contain_text("1 waiting")
     view.open("trial/function/14?sweep=function")
     expect(view.page.locator("main")).to_contain_text("waiting")
     expect(view.page.locator("main .state.error")).to_have_count(0)

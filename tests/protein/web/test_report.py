@@ -81,8 +81,8 @@ def unpacked(file: Path) -> dict[str, Any]:
         ("parameters?sweep=loss", "Any two fields"),
         ("trial/pong/1", "Trial 1"),
         ("trial/loss/5", "crashed"),
-        ("sweep?sweep=pong", "When trials ran"),
-        ("sweep?sweep=failed", "diverged"),
+        ("overview?sweep=pong", "What matters?"),
+        ("overview?sweep=failed", "diverged"),
     ],
 )
 def test_every_page_opens_from_the_file(opened: View, place: str, text: str) -> None:

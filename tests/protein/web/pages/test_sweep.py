@@ -1,4 +1,4 @@
-"""The page Sweep in a real browser: time line, budget, ends, calibration, pause and stop; and the work behind it."""
+"""How a sweep went, in a real browser: time line, budget, ends, calibration, pause and stop; and the work behind it."""
 
 import itertools
 import threading
@@ -26,20 +26,14 @@ pytestmark = pytest.mark.slow  # minutes in a browser without a GPU; pages of th
 ViewOf = Callable[..., View]
 
 
-def test_the_sweep_in_numbers(view: View) -> None:
-    view.open("sweep?sweep=pong")
-    figures = view.page.locator(".figure")
-    expect(figures.nth(0)).to_contain_text("7")
-    expect(figures.nth(0)).to_contain_text("4 complete, 1 cut short, 2 failed")
-    expect(figures.nth(1)).to_contain_text("3m50s")  # 10 + 40 + 20 + 25 + 60 + 70 + 5 seconds
-    expect(figures.nth(1)).to_contain_text("of 4m, 96")
-    expect(figures.nth(2)).to_contain_text("18.00")
-    expect(figures.nth(3)).to_contain_text("26")  # 60 of 230 seconds
-    expect(figures.nth(3)).to_contain_text("1 trial over 32.5s")
+def opened(view: View, sweep: str) -> None:
+    """Opens Overview and scrolls to how the sweep went, which comes only then."""
+    view.open(f"overview?sweep={sweep}")
+    view.page.get_by_role("heading", name="How it went").scroll_into_view_if_needed()
 
 
 def test_where_the_budget_went_and_how_trials_ended(view: View) -> None:
-    view.open("sweep?sweep=pong")
+    opened(view, "pong")
     spent = view.page.get_by_role("region", name="Where the budget went").locator("tbody tr")
     expect(spent).to_have_count(4)
     assert [row.split("\t")[1:] for row in spent.all_inner_texts()] == [
@@ -56,7 +50,7 @@ def test_where_the_budget_went_and_how_trials_ended(view: View) -> None:
 
 
 def test_what_takes_the_models_comes_when_it_is_ready(view: View, served: Served) -> None:
-    view.open("sweep?sweep=loss")
+    opened(view, "loss")
     verdicts = view.page.locator(".verdict")
     expect(verdicts).to_have_count(2)
     expect(verdicts.first).to_have_text("The score intervals are too wide: 33 of 33 within the 80 % interval.")
@@ -68,7 +62,7 @@ def test_what_takes_the_models_comes_when_it_is_ready(view: View, served: Served
     )
     assert low == pytest.approx({i: value - 2.0 for i, value in measured.items()})  # of a loss: the stored one, turned
     assert high == pytest.approx({i: value + 1.0 for i, value in measured.items()})
-    view.open("sweep?sweep=pong")
+    opened(view, "pong")
     expect(view.page.get_by_text("It needs eight different configs that were trained to their end.")).to_be_visible()
 
 
@@ -87,16 +81,16 @@ def test_a_sweep_is_paused_goes_on_and_is_stopped(own_store: str, view_of: ViewO
     store = open_store(own_store)
     [sweep] = store.list_sweeps()
     view = view_of(own_store)
-    view.open("sweep?sweep=pong")
-    expect(view.page.get_by_text("1 running")).to_be_visible()
+    view.open("overview?sweep=pong")
+    expect(view.page.get_by_text("1 running").first).to_be_visible()
     view.page.get_by_role("button", name="Pause", exact=True).click()
     expect(
-        view.page.get_by_text("'pong' is paused: running trials go on to their end, and no other starts")
+        view.page.get_by_text("It is paused: running trials go on to their end, and no other starts")
     ).to_be_visible()
     assert store.wishes(sweep.id).requested is Request.PAUSE
     view.page.get_by_role("button", name="Go on", exact=True).click()
     view.page.get_by_role("button", name="Stop", exact=True).click()
-    expect(view.page.get_by_text("'pong' was asked to stop: process")).to_be_visible()
+    expect(view.page.get_by_text("It was asked to stop: process")).to_be_visible()
     assert store.wishes(sweep.id).requested is Request.STOP
     view.page.get_by_role("button", name="Take it back").click()
     expect(view.page.get_by_role("button", name="Pause", exact=True)).to_be_visible()
@@ -108,13 +102,13 @@ def test_a_sweep_is_paused_goes_on_and_is_stopped(own_store: str, view_of: ViewO
     ("sweep", "said"), [("new", "No trial has been started yet."), ("failed", "2 times: loss is nan")]
 )
 def test_states_say_what_is_so(view: View, sweep: str, said: str) -> None:
-    view.open(f"sweep?sweep={sweep}")
+    opened(view, sweep)
     expect(view.page.locator("main")).to_contain_text(said)
 
 
 def test_it_is_accessible_and_fits_a_phone(view: View, phone: View) -> None:
     for one in (view, phone):
-        one.open("sweep?sweep=pong")
+        opened(one, "pong")
         expect(one.page.locator(".room-progress canvas")).to_be_visible()
         one.check_accessible()
     assert phone.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -247,31 +241,24 @@ def test_the_best_possible_score_is_said_and_a_new_sweep_has_no_ends(view: View)
     value = {"spent_seconds": 1.0, "highest": True, "spans": [span]}
     answer = {"state": "ready", "error": "", "value": value}
     view.page.route("**/api/sweep/outlook*", lambda route: route.fulfill(json=answer))
-    view.open("sweep?sweep=pong")
+    opened(view, "pong")
     ahead = view.page.get_by_role("region", name="Is more training worth it?")
     expect(ahead.locator("tbody tr")).to_have_text(
         "10m of trainingit is the best possible score0.200 (0 to 0.500)", use_inner_text=False
     )
-    view.open("sweep?sweep=new")
+    opened(view, "new")
     expect(view.page.get_by_role("region", name="How trials ended")).to_contain_text("No trial has ended yet.")
 
 
-def test_long_names_and_large_gains_fit_a_narrow_screen(tmp_path: Path, view_of: ViewOf) -> None:
+def test_long_names_fit_a_narrow_screen(tmp_path: Path, view_of: ViewOf) -> None:
     url = f"sqlite:///{tmp_path}/long.db"
     name = "n" * 90
     params: Params = {"p" * 60: 1.0, "text": "a long value, " * 6}
     fill_sweep(url, name, [({**params, "p" * 60: float(i)}, float(i), 5.0, "") for i in range(3)])
     view = view_of(url)
     view.page.set_viewport_size({"width": 390, "height": 780})
-    gain = {"expected": 1.30764e8, "high": 2.28837e8}
-    span = {"seconds": 600.0, "name": "5d", "best": gain, "front": gain}
-    value = {"spent_seconds": 1.0, "highest": False, "spans": [span]}
-    view.page.route(
-        "**/api/sweep/outlook*",
-        lambda route: route.fulfill(json={"state": "ready", "error": "", "value": value}),
-    )
     for place, shown in [
-        (f"sweep?sweep={name}", "5d of training"),
+        (f"overview?sweep={name}", "Best measured: trial 2"),
         (f"front?sweep={name}", "No recommendation yet"),
         (f"parameters?sweep={name}", "so there is no model of it."),
         (f"trial/{name}/1?sweep={name}", "2 searched values"),

@@ -1,9 +1,8 @@
-// The page Sweep: how a sweep went, as a whole. Of several chosen sweeps, the first; the picker shows another one.
+// The lower part of the page Overview: how a sweep went, as a whole.
 
 import { fill, h, stateOf } from "../lib/dom.js";
 import { chart, chartCard, tip } from "../lib/echart.js";
-import { counted, percent, score, seconds, time } from "../lib/format.js";
-import { short } from "../lib/scales.js";
+import { percent, score, seconds, time } from "../lib/format.js";
 import { Asking } from "../lib/slow.js";
 import { calibrationOption, progressOption, timelineOption } from "../lib/sweep-charts.js";
 import { commandLine, ENDS, KINDS, stateMark, trialLink } from "../lib/trials.js";
@@ -15,30 +14,34 @@ const PARTS = [
   ["lost", "undone by interruptions, and spent again", "series-4"],
 ];
 
-export async function render(root, context) {
+/** Draws how a sweep went into an element. Returns what brings it up to date. */
+export function course(root, context) {
   const { api, state, signal, notice } = context;
   const name = state.sweeps[0];
   let found = null;
-  let slow = {};
+  const slow = {};
   const asking = new Asking();
   let following = 0;
   const rooms = {};
   const charts = {};
   signal.addEventListener("abort", () => clearInterval(following));
-  await load();
-  if (signal.aborted) return {};
-  build();
-  ask();
-  followRunning();
-  return {
-    async update() {
+  root.append(stateOf("loading", "Reading how the sweep went"));
+  update();
+  return { update };
+
+  async function update() {
+    try {
       await load();
-      if (signal.aborted) return;
-      draw();
-      ask();
-      followRunning();
-    },
-  };
+    } catch (error) {
+      if (error.name !== "AbortError") notice(error.message, { kind: "warn", key: "course", seconds: 8 });
+      return;
+    }
+    if (signal.aborted) return;
+    if (!rooms.timeline) build();
+    draw();
+    ask();
+    followRunning();
+  }
 
   async function load() {
     found = await api.get("/sweep", { sweep: name }, { signal });
@@ -63,77 +66,25 @@ export async function render(root, context) {
   }
 
   function ask() {
-    for (const [what, work] of [["outlook", drawOutlook], ["calibration", drawCalibration], ["ranges", drawRanges]]) {
+    for (const [what, work] of [["outlook", drawOutlook], ["calibration", drawCalibration]]) {
       asking.whenReady(what, api, `/sweep/${what}`, { sweep: name }, signal, (answer) => { slow[what] = answer; work(); })
         .catch((error) => { if (error.name !== "AbortError") notice(error.message, { kind: "warn", key: what, seconds: 8 }); });
     }
   }
 
   function build() {
-    for (const room of ["head", "figures", "timeline", "progress", "spending", "ends", "outlook", "ranges", "calibration", "kinds", "facts"]) rooms[room] = h("div", { class: `room-${room}` });
-    root.append(rooms.head, rooms.figures,
+    for (const room of ["timeline", "progress", "spending", "ends", "outlook", "calibration", "kinds", "facts"]) rooms[room] = h("div", { class: `room-${room}` });
+    fill(root, h("h2", { class: "course-head", text: "How it went" }),
       rooms.timeline, h("div", { class: "sweep-grid" }, h("div", { class: "stack" }, rooms.progress, rooms.calibration, rooms.facts),
-        h("div", { class: "stack" }, rooms.outlook, rooms.ranges, rooms.spending, rooms.ends, rooms.kinds)));
-    draw();
+        h("div", { class: "stack" }, rooms.outlook, rooms.spending, rooms.ends, rooms.kinds)));
   }
 
   function draw() {
-    drawHead();
-    drawFigures();
     drawTimeline();
     drawProgress();
     drawSpending();
     drawEnds();
     drawFacts();
-  }
-
-  function drawHead() {
-    const asked = found.requested;
-    const runs = found.states.running - found.interrupted.length;
-    const mayRun = !["ended", "gone"].includes(found.life);
-    fill(rooms.head, h("header", { class: "trial-head" },
-      h("h1", {}, name), h("span", { class: "muted", text: `${found.env}, ${found.method}${found.direction === "minimize" ? ", lower is better" : ""}` }),
-      runs ? stateMark("running", `${runs} running`) : null,
-      found.interrupted.length ? stateMark("failed", `${found.interrupted.length} interrupted`) : null,
-      h("span", { class: "space" }),
-      api.live && (asked !== "run" || mayRun) ? h("div", { class: "controls" },
-        asked === "run" ? [button("Pause", "pause", "Start no new trial; those that run go on"), button("Stop", "stop", "End the sweep as Ctrl-C does: running trials are interrupted")]
-          : button(asked === "pause" ? "Go on" : "Take it back", "run", "The sweep may start trials again"))
-        : null),
-    found.lines.map((line) => h("p", { class: found.life === "ended" && asked === "run" ? "muted" : "warn-text", text: line })));
-  }
-
-  function button(text, request, title) {
-    return h("button", { type: "button", class: "button", text, title, onclick: async (event) => {
-      event.target.disabled = true;
-      try {
-        await api.post("/request", { sweep: name, request }); // also where the page is left meanwhile
-        if (signal.aborted) return;
-        if (request !== "run" && found.life !== "runs") notice(`Nothing runs. The wish is kept: a process that runs '${name}' follows it.`, { key: "request", seconds: 8 });
-        await load();
-        drawHead();
-      } catch (error) {
-        event.target.disabled = false;
-        if (error.name !== "AbortError") notice(error.message, { kind: "error", key: "request", seconds: 8 });
-      }
-    } });
-  }
-
-  function drawFigures() {
-    const budget = found.max_cost_seconds;
-    const done = found.trials - found.states.running - found.states.waiting;
-    const best = found.progress.best[found.progress.best.length - 1];
-    const cells = [
-      ["trials", String(done), [`${found.states.complete} complete`, found.states.pruned ? `${found.states.pruned} cut short` : "", found.states.failed ? `${found.states.failed} failed` : "", found.states.waiting ? `${found.states.waiting} waiting` : "", found.excluded ? `${found.excluded} excluded` : ""].filter(Boolean).join(", ")],
-      ["spent", seconds(found.spent_seconds), budget === null ? "no budget set" : `of ${short(budget)}, ${percent(found.spent_seconds / budget)}`, budget === null ? null : found.spent_seconds / budget],
-      ["best measured", score(best ?? null), found.trials ? h("a", { href: state.link("front"), text: "what is recommended" }) : ""],
-      ["on trials that a cheaper one beat", percent(found.spending.share), found.spending.num_dominated_expensive ? `${counted(found.spending.num_dominated_expensive, "trial")} over ${seconds(found.spending.expensive_above)}; noise makes this large` : "none"],
-      ["the engine's own work", seconds(found.engine_seconds), found.spent_seconds > 0 ? `${percent(found.engine_seconds / found.spent_seconds, 1)} of the training` : ""],
-    ];
-    fill(rooms.figures, h("section", { class: "card figures-card", "aria-label": "In numbers" }, h("div", { class: "figures" }, cells.map(([label, value, more, share]) =>
-      h("div", { class: "figure" }, h("span", { class: "muted", text: label }), h("strong", { text: value }),
-        share === null || share === undefined ? null : h("span", { class: "meter", role: "img", "aria-label": `${percent(share)} of the budget` }, h("i", { style: { width: `${Math.min(100, 100 * share)}%` } })),
-        h("span", { class: "faint" }, more))))));
   }
 
   async function drawn(key, title, make, height, more = {}) {
@@ -214,13 +165,6 @@ export async function render(root, context) {
       answer.state === "computing" ? h("p", { class: "hint-line muted" }, h("span", { class: "spinner small", "aria-hidden": "true" }), "It is being computed again.") : null));
   }
 
-  /** Parameters whose best values lie on the end of their range: a wider range may hold something better. */
-  function drawRanges() {
-    const texts = slow.ranges.value || [];
-    fill(rooms.ranges, texts.length ? card("Ranges that may be too narrow", h("ul", { class: "plain-list" }, texts.map((text) => h("li", { text: sentence(text) }))),
-      h("p", { class: "hint-line" }, h("a", { href: state.link("parameters"), text: "See them on the page Parameters" }))) : null);
-  }
-
   async function drawCalibration() {
     const answer = slow.calibration;
     const title = "How good the predictions were";
@@ -264,11 +208,12 @@ export async function render(root, context) {
     const kinds = Object.entries(found.kinds).sort((a, b) => b[1] - a[1]);
     fill(rooms.kinds, card("Where configs came from", h("table", { class: "facts" }, h("tbody", {}, kinds.map(([kind, number]) => h("tr", {}, h("th", { scope: "row", text: KINDS[kind] || kind }), h("td", { class: "number", text: String(number) })))))));
     fill(rooms.facts, card("The sweep", h("table", { class: "facts plain" }, h("tbody", {}, [
-        ["created", time(found.created_at)], ["searched values", String(found.parameters)], ["wall clock", seconds(found.wall_seconds)], ["seed", String(found.seed)],
+        ["created", time(found.created_at)], ["searched values", String(found.parameters)], ["wall clock", seconds(found.wall_seconds)],
+        ["the engine's own work", `${seconds(found.engine_seconds)}${found.spent_seconds > 0 ? `, ${percent(found.engine_seconds / found.spent_seconds, 1)} of the training` : ""}`], ["seed", String(found.seed)],
         ...(found.warm_start.length ? [["learns from", found.warm_start.join(", ")]] : []),
         ["version", origin.version], ["commit", origin.git_commit || "none"], ["machine", origin.machine],
       ].map(([key, value]) => h("tr", {}, h("th", { scope: "row", class: "muted", text: key }), h("td", { class: "break", text: value }))))),
-      commandLine(found.commands.status, "The same in a terminal")));
+      commandLine(found.command, "The same in a terminal")));
   }
 }
 

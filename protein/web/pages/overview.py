@@ -1,0 +1,61 @@
+"""`/api/overview`: a sweep at a glance, with small curves of what runs; behind it what the models tell."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.routing import BaseRoute
+
+from protein.api import overview
+from protein.direction import shown_score
+from protein.errors import UsageError
+from protein.types import SweepRecord
+from protein.web import findings
+from protein.web.answers import Query, get
+from protein.web.viewer import Viewer
+
+CURVE_POINTS = 120  # of a small curve
+
+
+def routes(viewer: Viewer) -> list[BaseRoute]:
+    def glance(query: Query) -> dict[str, Any]:
+        record = viewer.sweep(_name(query))
+        record = dataclasses.replace(record, requested=viewer.store.wishes(record.id).requested)
+        found = overview.glance(viewer.store, record, findings.store_word(viewer))
+        numbers = [one.number for one in found.running]
+        shown = [*numbers, found.best_measured] if numbers and found.best_measured is not None else numbers
+        known = viewer.background.known(("overview", record.id))
+        return {
+            **dataclasses.asdict(found),
+            "found": None if known is None else known.value,  # an earlier answer is shown until the newest is there
+            "requested": str(record.requested),
+            "ended": record.ended,
+            "created_at": record.created_at.timestamp(),
+            "curves": _curves(viewer, record, shown),
+        }
+
+    def models(query: Query) -> dict[str, Any]:
+        return findings.asked(findings.finding(viewer, _name(query), "overview"))
+
+    return [get("/overview", glance), get("/overview/findings", models)]
+
+
+def _curves(viewer: Viewer, sweep: SweepRecord, numbers: Sequence[int]) -> list[dict[str, Any]]:
+    """Returns thinned learning curves over seconds of training, with scores as they are shown."""
+    curves = viewer.store.curves(sweep.id, numbers, CURVE_POINTS) if numbers else {}
+    return [
+        {
+            "number": number,
+            "seconds": [findings.short(value) for value in curves[number].elapsed_seconds.tolist()],
+            "score": [findings.short(shown_score(one, sweep.spec.direction)) for one in curves[number].value.tolist()],
+        }
+        for number in numbers
+        if number in curves
+    ]
+
+
+def _name(query: Query) -> str:
+    names = query.texts("sweep", most=1)
+    if not names:
+        raise UsageError("name the sweep with sweep=NAME")
+    return names[0]
