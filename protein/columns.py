@@ -100,14 +100,22 @@ def value_of(cell: Any) -> Any:
     return json.loads(cell) if isinstance(cell, JsonText) else cell
 
 
+def in_order(names: Iterable[str], space: Mapping[str, Any]) -> list[str]:
+    """Returns the names of parameters as a sweep's stored space has them, and others behind, in their own order."""
+    listed = space.get("parameters")
+    own = [one.get("name") for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+    places = {name: place for place, name in enumerate(own) if isinstance(name, str)}  # a damaged store holds anything
+    return sorted(dict.fromkeys(names), key=lambda name: places.get(name, len(places)))
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TrialColumns:
     """n trials by number, with each of `FIELDS` as an attribute: a column of length n. A number that is missing is NaN.
 
     Integers, floats and booleans are arrays, words and texts are lists. A few columns differ from the field of the
     record: `origin` and `reason` are cut to `MAX_TEXT` characters, `continues` is -1 where a trial began a run of its
-    own, times are seconds since 1970 in UTC, and params, metrics and timings are columns by name. Params that are
-    integers, floats and booleans are arrays of that type, everything else is an array of cells (see `cell`). Where some
+    own, times are seconds since 1970 in UTC, and params (in the order of the space), metrics and timings are columns by
+    name. Params that are integers, floats and booleans are arrays of that type, everything else is an array of cells (see `cell`). Where some
     trial lacks a parameter, as it is not active there, a number is a float (NaN there) and any other cell is None.
 
     Where only some fields were asked for, the others are empty.

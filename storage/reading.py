@@ -47,6 +47,7 @@ from protein.columns import (
     SweepSummary,
     TrialColumns,
     cell,
+    in_order,
 )
 from protein.errors import StoreError
 from protein.spelling import nearest
@@ -149,6 +150,9 @@ def _trial_columns(session: Session, sweep_id: int, since: str | None, seen: Cur
         excluded = select(TrialRow.number).join(AnnotationRow, AnnotationRow.trial_id == TrialRow.id)
         excluded = excluded.where(AnnotationRow.sweep_id == sweep_id, AnnotationRow.excluded)
         columns["excluded"] = np.isin(columns["number"], np.array(session.scalars(excluded).all(), dtype=np.int64))
+    if params := columns["params"]:  # a trial names those alone that are active in it
+        space = session.scalar(select(SweepRow.space).where(SweepRow.id == sweep_id))
+        columns["params"] = {name: params[name] for name in in_order(params, space or {})}
     return TrialColumns(cursor=str(Cursor(following, revision or 0, unfinished)), columns=columns)
 
 

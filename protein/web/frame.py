@@ -12,7 +12,7 @@ Notation: `n` is the number of trials.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -21,11 +21,12 @@ import numpy.typing as npt
 
 from protein.analysis.columns import Column, Indices, Kind, absent, column_of, joined_tables
 from protein.api.recommended import score_range
-from protein.columns import FIELDS, GROUPS, OTHERS, TABLE_FIELDS, TrialColumns
+from protein.columns import FIELDS, GROUPS, OTHERS, TABLE_FIELDS, TrialColumns, in_order
 from protein.types import Direction, SweepRecord
 
 Floats = npt.NDArray[np.float64]
 
+_PARAMS = "params."
 _DIGITS = 6  # significant ones of what is sent
 _KINDS: Mapping[Any, Kind] = {
     int: Kind.INTEGER,
@@ -140,7 +141,7 @@ class Frame(Table):
         total = len(all_numbers)
         rows = np.searchsorted(all_numbers, numbers)
         columns = {}
-        for key in dict.fromkeys((*base, *new)):
+        for key in _keys_in_order(dict.fromkeys((*base, *new)), sweep):
             old = base.get(key) or absent(len(self), new[key].kind)
             columns[key] = old.replaced(rows, new.get(key) or absent(len(rows), old.kind), total)
         grown = np.zeros(total, np.int64)
@@ -210,8 +211,15 @@ def _columns(sweep: SweepRecord, changes: TrialColumns) -> dict[str, Column]:
         for name, values in getattr(changes, group).items():
             columns[f"{group}.{name}"] = _column(values, None)
     return columns | {
-        key: _whole(column) for key, column in columns.items() if key.startswith("params.") and column.missing.any()
+        key: _whole(column) for key, column in columns.items() if key.startswith(_PARAMS) and column.missing.any()
     }
+
+
+def _keys_in_order(keys: Iterable[str], sweep: SweepRecord) -> list[str]:
+    """Returns keys of columns with those of parameters in the order of the space, whatever trial had one first."""
+    names = [key.removeprefix(_PARAMS) for key in keys if key.startswith(_PARAMS)]
+    ordered = iter(in_order(names, sweep.spec.space))
+    return [_PARAMS + next(ordered) if key.startswith(_PARAMS) else key for key in keys]
 
 
 def _whole(column: Column) -> Column:

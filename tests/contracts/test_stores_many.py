@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event
-from store_samples import LEASE_SECONDS, complete, filled_sweep, new_sweep, points, start
+from store_samples import LEASE_SECONDS, complete, filled_sweep, new_sweep, points, start, sweep_spec
 
 from protein.columns import FIELDS, MAX_TEXT, TrialColumns, value_of
 from protein.errors import StoreError
@@ -96,6 +96,16 @@ def test_columns_of_an_empty_sweep_and_of_none(store: Store) -> None:
     columns = store.columns(new_sweep(store).id)
     assert len(columns) == 0 and columns.params == {} and columns.score.dtype == np.float64
     assert len(store.columns(99)) == 0
+
+
+def test_params_come_in_the_order_of_the_space_whatever_trial_has_one_first(store: Store) -> None:
+    space = {"parameters": [{"name": name} for name in ("model", "C", "depth", "lr")]}
+    sweep = store.create_sweep(dataclasses.replace(sweep_spec("s"), space=space), None)
+    for params in ({"model": "tree", "other": 1, "lr": 0.1, "depth": 3}, {"lr": 0.1, "model": "svm", "C": 2.0}):
+        start(store, sweep, params=params)
+    columns = store.columns(sweep.id)
+    assert list(columns.params) == ["model", "C", "depth", "lr", "other"]
+    assert columns.params["C"].tolist()[1] == 2.0
 
 
 def test_only_the_fields_that_are_asked_for_are_read(store: Store) -> None:

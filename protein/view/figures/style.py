@@ -10,6 +10,7 @@ Source: Okabe and Ito, "Color Universal Design" (2008).
 import contextlib
 import dataclasses
 import io
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from protein import files
+from protein.columns import in_order
 from protein.direction import shown_score
 from protein.engine import pareto
 from protein.engine.pareto import MIN_COST_SECONDS
@@ -287,8 +289,9 @@ class Scale:
 
 
 def known_params(sweeps: Sequence[Subject]) -> list[str]:
-    """Returns the names of all parameters of any trial, in the order in which they first appear."""
-    return list(dict.fromkeys(name for _, trials in sweeps for trial in trials for name in trial.params))
+    """Returns the names of all parameters of any trial, in the order of the first sweep's space that has them."""
+    found = [in_order((name for one in trials for name in one.params), sweep.spec.space) for sweep, trials in sweeps]
+    return list(dict.fromkeys(itertools.chain.from_iterable(found)))
 
 
 def coordinates(sweeps: Sequence[Subject], name: str) -> Scale:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from browser import fill_loss
-from store_samples import complete, new_sweep, points, start
+from store_samples import complete, new_sweep, points, start, sweep_spec
 
 from protein.analysis.columns import Kind, column_of
 from protein.errors import StoreUnavailable, UsageError
@@ -323,3 +323,14 @@ def test_none_lists_and_what_a_trial_has_not_are_three_things(tmp_path: Path) ->
     start(store, sweep, params={"lr": 3.0, "late": None})
     grown = read(store, frame)
     assert values(grown) == values(read(store)) and grown.columns["params.late"].listed() == [None] * 6 + ["null"]
+
+
+def test_params_stay_in_the_order_of_the_space_when_a_later_trial_is_the_first_to_have_one(store: Store) -> None:
+    space = {"parameters": [{"name": name} for name in ("model", "C", "depth")]}
+    sweep = store.create_sweep(dataclasses.replace(sweep_spec("s"), space=space), None)
+    frame = Frame.empty(sweep)
+    for params in ({"model": "tree", "depth": 3}, {"model": "svm", "C": 2.0}):
+        start(store, sweep, params=params)
+        frame = frame.updated(sweep, store.columns(sweep.id, frame.cursor))
+    assert list(frame.group("params")) == ["model", "C", "depth"]
+    assert frame.group("params")["depth"].listed() == [3, None]
