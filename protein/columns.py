@@ -115,8 +115,9 @@ class TrialColumns:
     Integers, floats and booleans are arrays, words and texts are lists. A few columns differ from the field of the
     record: `origin` and `reason` are cut to `MAX_TEXT` characters, `continues` is -1 where a trial began a run of its
     own, times are seconds since 1970 in UTC, and params (in the order of the space), metrics and timings are columns by
-    name. Params that are integers, floats and booleans are arrays of that type, everything else is an array of cells (see `cell`). Where some
-    trial lacks a parameter, as it is not active there, a number is a float (NaN there) and any other cell is None.
+    name. Params that are integers, floats and booleans are arrays of that type, everything else is an array of cells
+    (see `cell`). Where some trial lacks a parameter, as it is not active there, a number is a float (NaN there) and any
+    other cell is None.
 
     Where only some fields were asked for, the others are empty.
     """
