@@ -1,4 +1,4 @@
-"""What the engine's models say of a stored sweep: what is recommended, range ends, the outlook, the map of the model.
+"""What the engine's models say of a stored sweep: what is recommended, what matters, range ends, the outlook, maps.
 
 Every command and page asks here, so that all of them speak of the same trials and the same fits. Of a very large sweep,
 a sample of the trials is read (`protein.engine.sample`). Fitting takes about a second, however large the sweep is.
@@ -23,7 +23,7 @@ import importlib.metadata
 import json
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,18 +44,20 @@ from protein.api.recommended import (
 from protein.columns import DOT_FIELDS, TrialColumns, broken_rows
 from protein.direction import stored_range
 from protein.engine import results
-from protein.engine.results import Contender, Outlook, RangeEnd
+from protein.engine.results import Contender, Matters, Outlook, RangeEnd
 from protein.engine.sample import MAX_WHOLE, Sample, sample_of, sampled
 from protein.errors import ProteinError, StoreError, UsageError
 from protein.ports import Store
-from protein.space import Space
+from protein.space import Integer, Space
 from protein.spelling import counted
 from protein.types import Estimate, Observation, SuggestionKind, SweepRecord, TrialRecord, TrialState
 from protein.view import text
 
 if TYPE_CHECKING:
+    from protein.analysis.matters import Target
     from protein.analysis.model_maps import SweepModel
     from protein.engine.forecasts import ForecastQuality
+    from protein.engine.laws import Laws
     from protein.engine.outlook import Hindsight
     from protein.engine.recommend import Learnt
 
@@ -64,7 +66,7 @@ if TYPE_CHECKING:
 
 MAX_FORECASTS = 20_000  # predictions that are compared with what was measured; of more, evenly spread ones
 MAX_FILES = 100  # of the folder; the oldest are deleted
-_CODE = ("analysis", "api", "engine", "space")  # packages that the answers depend on, beside numpy and scipy
+_CODE = ("analysis", "api", "engine", "space", "view")  # packages that the answers depend on, beside numpy and scipy
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +94,7 @@ class Kept:
         range_ends: the same.
         has_outlook: whether `outlook` was asked for.
         outlook: None where too little is known.
+        matters: by target, what nobody has asked for is not there.
     """
 
     trials: Sequence[TrialRecord]
@@ -99,6 +102,7 @@ class Kept:
     range_ends: Sequence[RangeEnd] | None
     has_outlook: bool
     outlook: Outlook | None
+    matters: Mapping[str, Matters]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,8 +183,41 @@ class Answers:
         self._keep(outlook=[found])
         return found
 
+    def matters(self, target: "Target" = "score") -> Matters:
+        """Returns which parameters matter, with their best values and laws; where that is not known, its problem.
+
+        See `protein.analysis.matters`. This is the only source: every command and page shows it.
+        """
+        if self._kept is not None and target in self._kept.matters:
+            return self._kept.matters[target]
+        from protein.analysis.matters import matters
+
+        try:
+            found = matters(self.model(), target)
+        except UsageError as error:
+            return Matters(target=target, problem=str(error))
+        if target == "score" and not found.problem:
+            with contextlib.suppress(UsageError):
+                found = _with_laws(found, self.laws())
+        self._keep(matters={target: found})
+        return found
+
+    def laws(self) -> "Laws":
+        """Returns how best values change with cost, and raises what `protein.engine.laws.fit_laws` does."""
+        return self._laws
+
+    @functools.cached_property
+    def _laws(self) -> "Laws":
+        from protein.engine.laws import fit_laws
+
+        return fit_laws(self._space, self.finished, known=None if self._learnt is None else self._contenders)
+
     def model(self) -> "SweepModel":
         """Returns the model that recommends, for slices and maps of it. Raises `UsageError` where there is none."""
+        return self._model
+
+    @functools.cached_property
+    def _model(self) -> "SweepModel":
         from protein.analysis.model_maps import SweepModel
 
         return SweepModel.fit(self._space, self.finished, self._known.sample, learnt=self._learnt)
@@ -256,6 +293,7 @@ def at_the_end(sweep: SweepRecord, trials: Sequence[TrialRecord], store: str | N
             found = answers.recommendation()
             answers.range_ends()
             answers.outlook()
+            answers.matters()
             return found
     return recommendation(sweep, trials)
 
@@ -342,6 +380,7 @@ def find_kept(store: Store, sweep: SweepRecord) -> Kept | None:
             range_ends=None if ends is None else [RangeEnd(**one) for one in ends],
             has_outlook=outlook is not None,
             outlook=Outlook(**outlook[0]) if outlook and outlook[0] is not None else None,
+            matters={target: Matters.read(one) for target, one in entry["matters"].items()},
         )
     except (OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError, StoreError):
         return None
@@ -355,6 +394,7 @@ def keep(
     contenders: Sequence[Contender] | None = None,
     range_ends: Sequence[RangeEnd] | None = None,
     outlook: Sequence[Outlook | None] | None = None,
+    matters: Mapping[str, Matters] | None = None,
 ) -> None:
     """Keeps answers about a sweep, and those that are kept already of the same trials. None: not known.
 
@@ -365,6 +405,7 @@ def keep(
         contenders: of the finished trials that were read; not empty.
         range_ends: all of them.
         outlook: one item, which is None where too little is known.
+        matters: by target.
     """
     finished = [trial for trial in known.trials if trial.state.finished]
     needed = None if contenders is None else _needed(contenders, initial_params(sweep.spec))
@@ -383,6 +424,7 @@ def keep(
         else [{**dataclasses.asdict(one), "trials": [finished[i].number for i in one.trials]} for one in needed],
         "range_ends": None if range_ends is None else [dataclasses.asdict(one) for one in range_ends],
         "outlook": None if outlook is None else [None if one is None else dataclasses.asdict(one) for one in outlook],
+        "matters": {target: dataclasses.asdict(one) for target, one in (matters or {}).items()},
     }
     with contextlib.suppress(OSError, RuntimeError):
         path = _path(sweep)
@@ -392,7 +434,30 @@ def keep(
                 entry["trials"] = {**before["trials"], **entry["trials"]}
                 for name in ("contenders", "range_ends", "outlook"):
                     entry[name] = before[name] if entry[name] is None else entry[name]
+                entry["matters"] = {**before["matters"], **entry["matters"]}
         _write(path, json.dumps(entry))
+
+
+def _with_laws(found: Matters, laws: "Laws") -> Matters:
+    """Returns what matters with the best values that the laws have at the largest trial's cost, and the laws."""
+    from protein.view.laws import law_text
+
+    values, by_name = laws.values(laws.largest_seconds), {law.name: law for law in laws.laws}
+    parameters = []
+    for one in found.parameters:
+        value, parameter = values[one.name], laws.space.parameter(one.name)
+        if value.is_absent:
+            parameters.append(one)
+            continue
+        best, estimate = None, value.estimate
+        if value.known and estimate is not None:
+            ends = [estimate.low, estimate.value, estimate.high]
+            low, middle, high = np.rint(ends) if isinstance(parameter, Integer) else ends
+            best = parameter.raw(low), parameter.raw(middle), parameter.raw(high)
+        ranked = sorted(value.shares.items(), key=lambda item: -item[1]) if value.known else []
+        choices = tuple((choice, share) for choice, share in ranked if share > 0)
+        parameters.append(dataclasses.replace(one, best=best, choices=choices, law=law_text(by_name[one.name])))
+    return dataclasses.replace(found, parameters=tuple(parameters), best_seconds=laws.largest_seconds)
 
 
 def _history(trials: Sequence[TrialRecord]) -> list[Observation]:

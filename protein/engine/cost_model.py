@@ -12,7 +12,7 @@ and of a busy one. The model has the one under which the data are likelier, by a
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -99,6 +99,14 @@ class CostModel:
         mean, sd = self.process.predict(model_inputs(self.space, x_unit, self.process))
         mu = mean + self.center + _log_cost_parameter(self.space, x_unit)
         return mu, np.sqrt(sd * sd + self.process.noise)
+
+    def draws(self, num_draws: int, rng: np.random.Generator) -> Callable[[Array], Array]:
+        """Returns functions drawn from the posterior of ln cost: of `m x d` points, `m x num_draws`."""
+        draw = self.process.draws(num_draws, rng)
+        return lambda x_unit: (
+            draw(model_inputs(self.space, x_unit, self.process))
+            + (self.center + _log_cost_parameter(self.space, x_unit))[:, None]
+        )
 
     def estimate(self, x: Array) -> Estimate:
         """Returns what a run at a point, `d`, will cost in seconds."""

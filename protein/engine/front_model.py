@@ -15,9 +15,9 @@ process therefore sees moved coordinates. The slopes are inferred with its margi
 trials teach them, not only those near the optimum. Their posterior is approximated by a normal one at its mode
 (Laplace). Where the data are silent, it equals the prior.
 
-Functions are drawn from the posterior by Matheron's rule: a draw of the prior from random Fourier features, corrected
-by the kernel to pass through the data. Far from all trials such a draw may have high peaks that no real score has. So
-its distance from the posterior mean is multiplied by `_TEMPER`, which was fitted to how often intervals hold.
+Functions are drawn from the posterior (`protein.engine.gp`). Far from all trials such a draw may have high peaks that
+no real score has. So its distance from the posterior mean is multiplied by `_TEMPER`, which was fitted to how often
+intervals hold.
 
 `FrontDraws` holds the best configs of S drawn functions, at each of `LEVELS` of v. Between these they are read off.
 Beyond v = 1 each goes on in a straight line from its best config there, with a slope from the posterior of the slopes.
@@ -25,8 +25,7 @@ Half of how the draws' mean moves otherwise within the range is added to it. A r
 the distance stands for laws that bend. Coordinates end at the ends of their ranges. A parameter that hardly changes the
 score has no best value: its draws are spread evenly over its range.
 
-Sources: Rahimi and Recht, Random Features for Large-Scale Kernel Machines (2007); Wilson et al., Efficiently Sampling
-Functions from Gaussian Process Posteriors (2020), equation 13; Rasmussen and Williams (2006), equation 5.9.
+Source: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), equation 5.9.
 """
 
 import dataclasses
@@ -61,7 +60,6 @@ _MAX_ITERATIONS = 30
 _MIN_LOG_RANGE = 1e-3  # of ln cost: where the costs of all trials are the same
 _JITTER = 1e-8  # times the outputscale, on the diagonal
 _TEMPER = 0.6  # of a draw's distance from the posterior mean
-_NUM_FEATURES = 512
 _GRID = 17  # points along the cost parameter at which cost is predicted
 _NUM_UNIFORM, _NUM_NEAR, _NUM_CENTERS = 600, 900, 20  # candidates over the box and near the best trials
 _NEAR_WIDTHS = (0.02, 0.4)
@@ -148,31 +146,8 @@ class FrontModel:
 
     def draws(self, num_draws: int, rng: np.random.Generator) -> Callable[[Array], Array]:
         """Returns functions drawn from the posterior as one: of `m x d` places, `m x num_draws`."""
-        process = _mode(self.score)
-        kernel, width = process.kernel, process.x.shape[1]
-        # The spectral density of Matern-5/2 is Student's t with 5 degrees of freedom.
-        spread = np.sqrt(rng.chisquare(5.0, (_NUM_FEATURES, 1)) / 5.0)
-        frequencies = rng.standard_normal((_NUM_FEATURES, width)) / kernel.lengthscale / spread
-        phases = rng.uniform(0.0, 2.0 * math.pi, _NUM_FEATURES)
-        weights = rng.standard_normal((_NUM_FEATURES, num_draws)) * math.sqrt(2.0 * kernel.outputscale / _NUM_FEATURES)
-
-        def prior(x: Array) -> Array:
-            return np.asarray((np.cos(x @ frequencies.T + phases) * kernel.amplitude(x)[:, None]) @ weights)
-
-        noise = math.sqrt(process.noise) * rng.standard_normal((len(process.x), num_draws))
-        if process.run_variance:
-            luck = math.sqrt(process.run_variance) * rng.standard_normal((int(process.runs.max()) + 1, num_draws))
-            noise += luck[process.runs]
-        gap = process.y[:, None] - prior(process.x) - noise
-        correction = cho_solve((process.chol, True), gap)
-        mean_weights = (1.0 - _TEMPER) * process.alpha[:, None]
-
-        def draw(places: Array) -> Array:
-            x = self._features(places)
-            known = kernel(x, process.x) @ (_TEMPER * correction + mean_weights)
-            return np.asarray(_TEMPER * prior(x) + known)
-
-        return draw
+        draw = _mode(self.score).draws(num_draws, rng, temper=_TEMPER)
+        return lambda places: draw(self._features(places))
 
     def best_places(self, levels: Array, num_draws: int, rng: np.random.Generator) -> Array:
         """Returns where each of some drawn functions is highest at each of J levels of v, `J x num_draws x d`."""

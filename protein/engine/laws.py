@@ -45,7 +45,7 @@ from protein.engine.gp import Array, single_thread
 from protein.engine.history import History, complete_runs
 from protein.engine.pareto import MIN_COST_SECONDS
 from protein.engine.recommend import contenders
-from protein.engine.results import best
+from protein.engine.results import Contender, best
 from protein.errors import SpaceError, UsageError
 from protein.space import Categorical, Float, Integer, Parameter, Space
 from protein.space.parameters import value_ends
@@ -291,12 +291,13 @@ class Laws:
         return seconds
 
 
-def fit_laws(space: Space, observations: Sequence[Observation]) -> Laws:
+def fit_laws(space: Space, observations: Sequence[Observation], *, known: Sequence[Contender] | None = None) -> Laws:
     """Returns the laws that a sweep's trials show.
 
     Args:
         space: what was searched; observations that it cannot read are left out.
         observations: of one sweep, in any state and order; scores are to be maximised.
+        known: its contenders, where the caller has them; None: they are found here.
 
     Raises:
         UsageError: the space has no cost parameter, fewer than 10 configs were trained to their end, or their costs are
@@ -318,7 +319,7 @@ def fit_laws(space: Space, observations: Sequence[Observation]) -> Laws:
         )
     costs = [observations[i].run_seconds for group in groups for i in group]
     _check_costs(max(min(costs), MIN_COST_SECONDS), max(costs), "took", space.names[index])
-    recommended = best(contenders(space, observations))
+    recommended = best(contenders(space, observations) if known is None else known)
     assert recommended is not None
     with single_thread(), np.errstate(all="ignore"):
         model = FrontModel.fit(space, History.of(space, observations, []))

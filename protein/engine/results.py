@@ -1,4 +1,4 @@
-"""What the engine answers, as plain data: configs that could be recommended, ends of ranges, what more budget buys.
+"""What the engine answers, as plain data: configs that could be recommended, what matters, what more budget buys.
 
 The models that give these answers are elsewhere (`protein.engine.recommend`, `protein.engine.outlook`). So a command
 that shows answers which are known already need not load them (`protein.api.answers`).
@@ -17,15 +17,17 @@ which is below p times the room, however large m is.
 
 import dataclasses
 import math
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 
 from protein.engine import pareto
 from protein.types import Estimate, Params, ParamValue
 
+Verdict = Literal["matters", "maybe", "hardly"]
 MODEL = "score model"
+MATTERS = 0.05  # the share from which on a parameter matters
 LIKELY, SURELY = 0.5, 0.8  # probabilities of keeping the limits; `docs/decisions/engine.md` has the choice
 BEST, BEST_80 = 0.8, 1.6
 FRONT, FRONT_80 = 0.9, 1.83
@@ -96,6 +98,116 @@ class Contender:
     def runs(self) -> int:
         """How often it was trained to its end."""
         return len(self.trials)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """A share of a variance, from 0 to 1, with the central 80 % of what is believed of it."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the share is surely at least `MATTERS`, surely below, or neither."""
+        return "matters" if self.low >= MATTERS else "hardly" if self.high < MATTERS else "maybe"
+
+    def text(self) -> str:
+        """Returns it as in "43 % [30, 55]"."""
+        value, low, high = (round(100.0 * one) for one in (self.value, self.low, self.high))
+        return f"{value} % [{low}, {high}]"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Matter:
+    """How much one parameter matters; see `protein.analysis.matters`.
+
+    Attributes:
+        name: of the parameter.
+        share: near the best configs.
+        whole: of the variance over the whole space, with what the parameter does together with others.
+        alone: the same without that.
+        is_cost: whether it is the cost parameter, whose share is apart from those of the others.
+        active: False where the best configs do not have it. Its share is of the best configs that do.
+        best: low end, median and high end of where its best value lies (80 %); None for a categorical, for the cost,
+            and where the data do not tell.
+        choices: of a categorical, the probability of each choice to be the best, the likeliest first.
+        law: how its best value changes with cost; "" where nothing is known of that.
+    """
+
+    name: str
+    share: Share
+    whole: Share
+    alone: Share
+    is_cost: bool = False
+    active: bool = True
+    best: tuple[ParamValue, ParamValue, ParamValue] | None = None
+    choices: tuple[tuple[ParamValue, float], ...] = ()
+    law: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the share says: "matters", "maybe" or "hardly"."""
+        return self.share.verdict
+
+    def best_text(self) -> str:
+        """Returns where its best value lies, as in "0.001 to 0.009" or "adam 92 %"; "" where the data do not tell."""
+        if self.best is not None:
+            low, high = _shown(self.best[0]), _shown(self.best[2])
+            return low if low == high else f"{low} to {high}"
+        return f"{_shown(self.choices[0][0])} {100 * self.choices[0][1]:.0f} %" if self.choices else ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """Two parameters that interact: the best value of one depends on the other. The share is near the best configs."""
+
+    names: tuple[str, str]
+    share: Share
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Matters:
+    """What matters in a sweep; see `protein.analysis.matters`.
+
+    Attributes:
+        target: what it matters for.
+        parameters: the largest share first, the cost parameter before all others.
+        pairs: those that may interact, the largest share first.
+        best_seconds: the cost for which the best values are, that of the largest trial; None where there are no laws,
+            and the best values are those through the best configs.
+        num_trials: with a score, which the model has learnt from.
+        problem: why there is no answer, in one line; "" if there is one.
+    """
+
+    target: Literal["score", "cost"]
+    parameters: tuple[Matter, ...] = ()
+    pairs: tuple[Pair, ...] = ()
+    best_seconds: float | None = None
+    num_trials: int = 0
+    problem: str = ""
+
+    @classmethod
+    def read(cls, data: Mapping[str, Any]) -> "Matters":
+        """Returns what `dataclasses.asdict` was given, perhaps by way of JSON."""
+
+        def share(one: Any) -> Share:
+            return Share(**one)
+
+        parameters = [
+            Matter(
+                **{
+                    **one,
+                    **{name: share(one[name]) for name in ("share", "whole", "alone")},
+                    "best": None if one["best"] is None else tuple(one["best"]),
+                    "choices": tuple((choice, probability) for choice, probability in one["choices"]),
+                }
+            )
+            for one in data["parameters"]
+        ]
+        pairs = [Pair(names=tuple(one["names"]), share=share(one["share"])) for one in data["pairs"]]
+        return cls(**{**data, "parameters": tuple(parameters), "pairs": tuple(pairs)})
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,3 +323,9 @@ def _rise(mean: float, factor: float, probability: float, room: float) -> Rise:
     if mean <= 0.0 or math.isinf(room):
         return Rise(expected=mean, high=factor * mean)
     return Rise(expected=-mean * math.expm1(-probability * room / mean), high=min(factor * mean, room))
+
+
+def _shown(value: ParamValue) -> str:
+    if isinstance(value, float):
+        return f"{1.0 - float(f'{1.0 - value:.2g}'):.6g}" if 0.9 < value < 1.0 else f"{value:.3g}"
+    return f"{int(float(f'{value:.3g}')):,}" if isinstance(value, int) and abs(value) >= 10_000 else str(value)

@@ -16,7 +16,7 @@ Search and recommendation both build the model with `fit_score_model`. The recom
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -205,6 +205,11 @@ class ScoreModel:
     def mean(self, x_unit: Array) -> Array:
         """Returns mu alone, `m`: for many points this takes a fraction of the time."""
         return self.process.mean(model_inputs(self.space, x_unit, self.process)) + self.line(x_unit)
+
+    def draws(self, num_draws: int, rng: np.random.Generator) -> Callable[[Array], Array]:
+        """Returns functions drawn from the posterior of z without noise: of `m x d` points, `m x num_draws`."""
+        draw = self.process.draws(num_draws, rng)
+        return lambda x_unit: draw(model_inputs(self.space, x_unit, self.process)) + self.line(x_unit)[:, None]
 
     def line(self, x_unit: Array) -> Array:
         """Returns what the prior mean of z adds to the process at `m x d` points, `m`."""

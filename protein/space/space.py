@@ -139,6 +139,14 @@ class Space:
             raise SpaceError(f"unknown parameter '{name}'{nearest(str(name), self.names)}")
         return self.parameters[self._position[name]]
 
+    def tied(self, name: str) -> list[int]:
+        """Returns the positions of a parameter and of all that constraints tie to it, also by way of others."""
+        found, before = {name}, set[str]()
+        while found != before:
+            before = set(found)
+            found.update(*(one.names for one in self._constraints if one.names & before))
+        return sorted(self._position[one] for one in found if one in self._position)
+
     def default(self) -> dict[str, ParamValue]:
         """Returns the defaults of what is active with them. May violate constraints.
 

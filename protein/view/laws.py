@@ -242,6 +242,15 @@ def _number(parameter: Parameter, number: float) -> str:
     return f"{number:.3g}"
 
 
+def law_text(law: "Law") -> str:
+    """Returns how a best value changes with cost, as in "falls: cost^-0.32 (-0.50 to -0.10)"; "" where nobody knows."""
+    if law.exponent is None or not law.known:
+        return ""
+    if not law.moves:
+        return "no trend with cost seen"
+    return f"{'falls' if law.exponent.value < 0 else 'rises'} with cost: {formula(law)}"
+
+
 def formula(law: "Law") -> str:
     if law.exponent is None or not law.known:
         return text.MISSING

@@ -10,6 +10,7 @@ import pytest
 from store_samples import complete
 
 from protein import storage
+from protein.analysis.matters import TARGETS
 from protein.api import answers as module
 from protein.api.answers import Answers, at_the_end
 from protein.api.recommended import Choice, Recommendation, score_range
@@ -84,6 +85,10 @@ def test_kept_answers_equal_computed_ones(large: tuple[Store, SweepRecord, Path]
     kept = Answers(store, sweep)
     assert kept.were_kept
     assert list(kept.range_ends()) == list(ends) and kept.outlook() == outlook is not None
+    matters = {target: computed.matters(target) for target in TARGETS}
+    assert matters["score"].parameters and not matters["cost"].problem and matters["score"].best_seconds
+    kept = Answers(store, sweep)
+    assert kept.matters("score") == matters["score"] and kept.matters("cost") == matters["cost"]
     costs = [one.contender.expected_cost_seconds for one in computed.recommendation().front]
     limits = [None, *(f"{1.01 * cost:.6f}s" for cost in costs), f"{(costs[0] + costs[-1]) / 2:.6f}s"]
     for under in limits:
@@ -114,7 +119,7 @@ def test_the_end_of_a_sweep_leaves_its_answers_ready(large: tuple[Store, SweepRe
     found = at_the_end(sweep, trials, str(path))
     kept = module.find_kept(store, sweep)
     assert kept is not None
-    assert kept.contenders is not None and kept.range_ends is not None and kept.has_outlook
+    assert kept.contenders is not None and kept.range_ends is not None and kept.has_outlook and "score" in kept.matters
     asked = Answers(store, sweep).recommendation()
     assert [one.trial.number for one in (asked.best, *asked.front)] == [
         one.trial.number for one in (found.best, *found.front)

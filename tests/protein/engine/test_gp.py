@@ -218,6 +218,24 @@ def test_covariances_are_those_of_the_deviations_and_of_draws() -> None:
     assert mixture.covariance(at) == pytest.approx(second - np.outer(mixture.mean(at), mixture.mean(at)))
 
 
+@pytest.mark.parametrize("linear", [0.0, 0.5])
+def test_drawn_functions_have_the_posteriors_mean_and_covariance(linear: float) -> None:
+    rng = np.random.default_rng(0)
+    x, at = rng.random((12, 2)), rng.random((5, 2))
+    kernel = dataclasses.replace(
+        fit(x, np.sin(5.0 * x[:, 0]), [0, 1], PRIOR).kernel, bias_variance=linear, linear_variance=linear
+    )
+    process = gp.conditioned(x, np.sin(5.0 * x[:, 0]), np.arange(12) // 2, kernel, 0.01, 0.02, noise_rises=True)
+    both = gp.Mixture(np.array([0.25, 0.75]), (process, process))
+    # Functions that share their waves are alike, so that many draws of waves are needed.
+    drawn = np.concatenate([both.draws(40, np.random.default_rng(seed))(at) for seed in range(60)], axis=1)
+    assert drawn.shape == (5, 2400)
+    np.testing.assert_allclose(drawn.mean(axis=1), process.mean(at), atol=0.05)
+    np.testing.assert_allclose(np.cov(drawn), process.covariance(at), atol=0.02)
+    tempered = process.draws(3, np.random.default_rng(0), temper=0.0)(at)
+    np.testing.assert_allclose(tempered, np.tile(process.mean(at)[:, None], 3))
+
+
 def test_many_points_use_a_subset() -> None:
     x, y = data(2000, 4)
     process = fit(x, y, range(4), PRIOR)

@@ -9,7 +9,7 @@ from conditional_sweeps import CONDITIONAL
 from conditional_sweeps import TRIALS as CONDITIONAL_TRIALS
 
 from protein import Protein
-from protein.engine import front_model
+from protein.engine import front_model, gp
 from protein.engine.front_model import FrontModel
 from protein.engine.gp import Array, conditioned
 from protein.engine.history import History
@@ -314,7 +314,7 @@ def test_drawn_functions_have_the_mean_and_the_spread_of_the_posterior(
     monkeypatch: pytest.MonkeyPatch, legs: bool
 ) -> None:
     monkeypatch.setattr(front_model, "_TEMPER", 1.0)
-    monkeypatch.setattr(front_model, "_NUM_FEATURES", 4096)
+    monkeypatch.setattr(gp, "_NUM_FEATURES", 4096)
     history = [observed(o.params, 0.1 * i) for i, o in enumerate(trials(12))]
     model = FrontModel.fit(SPACE, History.of(SPACE, in_pairs(history) if legs else history, []))
     model = with_luck(model) if legs else model
