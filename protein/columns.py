@@ -206,6 +206,7 @@ class SweepSummary:
         excluded: how many trials are excluded.
         spent_seconds: what all trials have cost, unfinished ones and what was lost included.
         best: number of the complete trial with the highest score, of equal ones the cheapest run; None: there is none.
+        best_score: its score, as it is stored.
         cut_short: number of the trial with the highest score among those that a limit of cost has ended, if any.
         running: numbers and owners of the running trials.
         waiting: numbers of the trials that wait to be taken up again, or for their first start.
@@ -220,3 +221,4 @@ class SweepSummary:
     running: Mapping[int, str]
     waiting: tuple[int, ...] = ()
     queued: tuple[int, ...] = ()
+    best_score: float | None = None

@@ -33,6 +33,7 @@ from sqlalchemy import (
     func,
     or_,
     select,
+    tuple_,
     type_coerce,
 )
 from sqlalchemy.exc import DBAPIError
@@ -59,6 +60,7 @@ from .values import MAX_TRIAL_NUMBER, check_trial_number
 
 _MOST_UNFINISHED = 10_000  # trials that run or wait at once
 _UNFINISHED = {state.value: state for state in TrialState if not state.finished}
+_PAIRS = 500  # sweeps whose best trials are asked for in one query
 _LEAST_POINTS = 4  # of a thinned curve: the two ends, and the extremes of one stretch
 _LEAST_SECONDS = 1e-3  # costs below are equal, as on the front (`protein.engine.pareto`)
 _CUT_SHORT = (TrialEnd.CAPPED.value, TrialEnd.OUT_OF_BUDGET.value)
@@ -447,6 +449,12 @@ def summaries(session: Session, sweep_ids: Collection[int] | None) -> dict[int, 
     excluded |= dict(session.execute(flagged).all())
     best = _best(session, ids, [t.state == TrialState.COMPLETE.value])
     cut_short = _best(session, ids, [t.end.in_(_CUT_SHORT), t.score.is_not(None)])
+    scores: dict[int, float] = {}
+    named = list(best.items())
+    for first in range(0, len(named), _PAIRS):
+        pairs = tuple_(t.sweep_id, t.number).in_(named[first : first + _PAIRS])
+        found = session.execute(select(t.sweep_id, t.score).where(pairs)).all()
+        scores |= {key: score for key, score in found if score is not None}
     running: dict[int, dict[int, str]] = {key: {} for key in ids}
     waiting: dict[int, list[int]] = {key: [] for key in ids}
     queued: dict[int, list[int]] = {key: [] for key in ids}
@@ -464,6 +472,7 @@ def summaries(session: Session, sweep_ids: Collection[int] | None) -> dict[int, 
             excluded=excluded[key],
             spent_seconds=round(spent[key], 9),  # the database adds in any order
             best=best.get(key),
+            best_score=scores.get(key),
             cut_short=cut_short.get(key),
             running=running[key],
             waiting=tuple(waiting[key]),

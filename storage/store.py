@@ -45,6 +45,7 @@ from protein.types import (
     CANCELLED,
     MAX_TAGS,
     QUEUED,
+    TAGS,
     Annotation,
     Artifact,
     Machine,
@@ -116,7 +117,29 @@ class SqlStore(Database):
         self._update_sweep(sweep_id, config=values.json_object("config", config))
 
     def set_space(self, sweep_id: int, space: Mapping[str, Any]) -> None:
-        self._update_sweep(sweep_id, space=values.json_object("space", space))
+        with self._transaction(self._write_engine) as session:
+            self._lock_sweep(session, sweep_id)
+            row = session.get_one(SweepRow, sweep_id)
+            others = {name: value for name, value in space.items() if name != TAGS}
+            tags = {name: value for name, value in row.space.items() if name == TAGS}
+            row.space = values.json_object("space", {**others, **tags})
+
+    def tag_sweeps(
+        self, sweep_ids: Collection[int], *, add_tags: Sequence[str] = (), remove_tags: Sequence[str] = ()
+    ) -> None:
+        more, fewer = values.tags(add_tags), values.tags(remove_tags)
+        with self._transaction(self._write_engine) as session:
+            for sweep_id in sorted(set(sweep_ids)):
+                self._lock_sweep(session, sweep_id)
+                row = session.get_one(SweepRow, sweep_id)
+                now = list(dict.fromkeys(tag for tag in [*row.space.get(TAGS, ()), *more] if tag not in fewer))
+                if len(now) > MAX_TAGS:
+                    raise StoreError(
+                        f"sweep '{row.name}' would have {len(now)} tags, and {MAX_TAGS} are the most, so nothing was"
+                        " changed; remove some"
+                    )
+                others = {name: value for name, value in row.space.items() if name != TAGS}
+                row.space = {**others, TAGS: now} if now else others
 
     def start_trial(
         self,

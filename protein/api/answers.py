@@ -386,6 +386,14 @@ def find_kept(store: Store, sweep: SweepRecord) -> Kept | None:
         return None
 
 
+def kept_recommendation(store: Store, sweep: SweepRecord) -> Recommendation | None:
+    """Returns what is recommended where that is kept and still holds; None where a model would have to be fitted."""
+    kept = find_kept(store, sweep)
+    if kept is None or kept.contenders is None:
+        return None
+    return Answers(store, sweep).recommendation()
+
+
 def keep(
     store: Store,
     sweep: SweepRecord,
@@ -498,12 +506,17 @@ def _contender(one: dict[str, Any], places: dict[int, int]) -> Contender:
 
 
 def _path(sweep: SweepRecord) -> Path:
-    identity = [sweep.id, sweep.created_at.isoformat(), sweep.spec, list(_code())]
+    identity = [sweep.id, sweep.created_at.isoformat(), sweep.spec.without_tags(), _code()]
     return folder() / f"{hashlib.sha256(repr(identity).encode()).hexdigest()}.json"
 
 
-def _code() -> Iterator[Any]:
-    """Yields what changes whenever the code changes that answers depend on."""
+@functools.cache
+def _code() -> list[Any]:
+    """Returns what changes whenever the code changes that answers depend on; this process has the code of its start."""
+    return list(_facts_of_code())
+
+
+def _facts_of_code() -> Iterator[Any]:
     for name in ("numpy", "scipy"):
         yield importlib.metadata.version(name)
     for package in _CODE:

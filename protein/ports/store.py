@@ -57,7 +57,17 @@ class Store(Protocol):
         ...
 
     def set_space(self, sweep_id: int, space: Mapping[str, Any]) -> None:
-        """Replaces the space of a sweep, where its limits on measured values have changed."""
+        """Replaces the space of a sweep, where its limits on measured values have changed. Its tags stay."""
+        ...
+
+    def tag_sweeps(
+        self, sweep_ids: Collection[int], *, add_tags: Sequence[str] = (), remove_tags: Sequence[str] = ()
+    ) -> None:
+        """Adds tags to sweeps and takes others away, all or none.
+
+        Raises:
+            StoreError: a sweep does not exist; a tag is too long or cannot be stored; too many tags.
+        """
         ...
 
     def start_trial(

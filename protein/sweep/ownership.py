@@ -53,12 +53,13 @@ class Alive:
         return f"process {pid}" if is_local(self.owner) else f"process {pid} on {host}"
 
 
-def alive(store: Store, sweep: SweepRecord) -> Alive:
-    """Returns whether a process runs a sweep."""
-    known = store.summaries([sweep.id])[sweep.id]
+def alive(store: Store, sweep: SweepRecord, known: SweepSummary | None = None) -> Alive:
+    """Returns whether a process runs a sweep; `known` is what the store counts of it, if that was read before."""
+    known = store.summaries([sweep.id])[sweep.id] if known is None else known
     owners = sorted(set(known.running.values()))
     gone = dead_owners(owners)
-    holding = [owner for owner in store.live_trials(sweep.id).values() if owner not in gone]
+    live = store.live_trials(sweep.id).values() if owners else ()
+    holding = [owner for owner in live if owner not in gone]
     here = [owner for owner in owners if is_local(owner) and owner not in gone]
     if holding or here:
         return Alive(Life.RUNS, (here or holding)[0])

@@ -21,7 +21,9 @@ from protein.types.ends import CANCELLED, CUT_SHORT, PREEMPTED, QUEUED, TrialEnd
 from protein.types.limits import REQUIRE, Limit, broken, parse_limits, unbroken, unreported
 from protein.types.quantities import MAX_COST_SECONDS, MAX_SCORE, Z80, Direction, Estimate, Measurement, is_score
 from protein.types.sweeps import (
+    ARCHIVED,
     IMPORTED,
+    TAGS,
     Machine,
     Provenance,
     Request,
@@ -52,6 +54,7 @@ from protein.types.trials import (
 )
 
 __all__ = [
+    "ARCHIVED",
     "CANCELLED",
     "CONTINUABLE",
     "CONTINUABLE_SECONDS",
@@ -66,6 +69,7 @@ __all__ = [
     "PREEMPTED",
     "QUEUED",
     "REQUIRE",
+    "TAGS",
     "USAGE_FILE",
     "WAITED",
     "WALL",

@@ -13,6 +13,9 @@ from protein.types.quantities import Direction
 IMPORTED = "imported"  # the method of a sweep whose trials another tool has run
 
 
+TAGS = "tags"  # a sweep's tags in its stored space
+ARCHIVED = "archived"  # the tag of sweeps that lists leave out
+
 T = TypeVar("T")
 
 
@@ -36,7 +39,8 @@ class Provenance:
 class SweepSpec:
     """Everything that defines a sweep and never changes after its creation (a budget may grow; it is not here).
 
-    `space` is `Space.to_dict()`, with the texts of the limits under `REQUIRE` where there are any. `config` is the
+    `space` is `Space.to_dict()`, with the texts of the limits under `REQUIRE` and the sweep's tags under `TAGS` where
+    there are any; tags define nothing, and may change at any time. `config` is the
     nested run config whose values the space overrides, `direction` that of the scores as the user knows them, and
     `warm_start` a snapshot of the source sweeps (`protein.engine.warm_start`).
     """
@@ -62,6 +66,15 @@ class SweepSpec:
         if limits:
             space[REQUIRE] = list(map(str, limits))
         return dataclasses.replace(self, space=space)
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The tags that people have given to the sweep, each once."""
+        return tuple(self.space.get(TAGS, ()))
+
+    def without_tags(self) -> "SweepSpec":
+        """Returns what defines the sweep, and nothing else."""
+        return dataclasses.replace(self, space={name: value for name, value in self.space.items() if name != TAGS})
 
     @property
     def score_range(self) -> tuple[float, float] | None:

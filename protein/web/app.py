@@ -6,10 +6,17 @@ until then. What takes long to import (SQLAlchemy, numpy, the pages' own modules
 
 import asyncio
 import contextlib
+import functools
+import hashlib
+import html
 import importlib
+import json
+import os
+import posixpath
+import re
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,6 +27,7 @@ import h11
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Mount, Route, Router
@@ -27,7 +35,7 @@ from starlette.staticfiles import StaticFiles
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from protein.errors import ProteinError, UsageError
-from protein.web.answers import failure
+from protein.web.answers import failure, packed
 from protein.web.security import MAX_HEAD_BYTES, Guard, Receive, Scope, Send
 
 STATIC = Path(__file__).parent / "static"
@@ -139,7 +147,10 @@ def create_app(opening: Opening, *, host: str, token: str | None) -> Guard:
         await response(scope, receive, send)
 
     async def index(request: Request) -> Response:
-        return Response((STATIC / "index.html").read_bytes(), media_type="text/html", headers=_FRESH)
+        folder = build()
+        text = (STATIC / "index.html").read_text(encoding="utf-8").replace('"/static/', f'"/static/{folder}/')
+        text = text.replace("MODULES", html.escape(json.dumps(needed(folder), separators=(",", ":"))))
+        return packed(Response(text, media_type="text/html", headers=_FRESH), request)
 
     async def missing(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
@@ -151,21 +162,70 @@ def create_app(opening: Opening, *, host: str, token: str | None) -> Guard:
     routes: list[BaseRoute] = [
         Route("/", index, methods=["GET"]),
         Mount("/api", app=api),
-        Mount("/static", app=_Files(directory=STATIC)),
+        Mount("/static", app=GZipMiddleware(_Files(directory=STATIC))),
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: missing, Exception: broken})
     return Guard(app, host=host, token=token)
 
 
 _FRESH = {"cache-control": "no-cache"}  # asked for again each time; answered with "not modified"
+_KEPT = {"cache-control": "public, max-age=31536000, immutable"}
+_BUILD = "build-"
+_IMPORT = re.compile(r"""(?:^(?:import|export)\b[^"';()]*?|(?<![\w.$])import\()"(\.{1,2}/[^"]+)\"""", re.MULTILINE)
+
+
+def build() -> str:
+    """Returns the folder by which the page names its files; it changes whenever one of them does.
+
+    Modules name each other by relative paths, so all of them are asked for in this folder. A browser keeps them, and
+    asks for none of them at its next visit.
+    """
+    facts = sorted((str(path), found.st_size, found.st_mtime_ns) for path, found in _listed(STATIC))
+    return _BUILD + hashlib.sha256(repr(facts).encode()).hexdigest()[:12]
+
+
+@functools.lru_cache(maxsize=1)
+def needed(folder: str) -> dict[str, list[str]]:
+    """Returns the files that each page's module imports, itself among them, so that the browser asks for all at once.
+
+    The key "" has those of all pages; `folder` is `build()`, as the answer is of these files.
+    """
+    first = _imported("app.js")
+    pages = {path.stem: _imported(f"pages/{path.name}") for path in sorted((STATIC / "pages").glob("*.js"))}
+    return {"": first, **{page: [name for name in names if name not in first] for page, names in pages.items()}}
+
+
+def _imported(name: str) -> list[str]:
+    found = [name]
+    for one in found:  # which grows
+        if one.startswith("vendor/"):
+            continue
+        text = (STATIC / one).read_text(encoding="utf-8")
+        others = (posixpath.normpath(posixpath.join(posixpath.dirname(one), other)) for other in _IMPORT.findall(text))
+        found += [other for other in dict.fromkeys(others) if other not in found]
+    return found
+
+
+def _listed(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                yield from _listed(Path(entry.path))
+            else:
+                yield Path(entry.path), entry.stat()
 
 
 class _Files(StaticFiles):
-    """Files of the package, which the browser checks for changes each time."""
+    """Files of the package. Under the name of this build a browser keeps them, else it asks for changes each time."""
 
-    def file_response(self, *args: Any, **kwargs: Any) -> Response:
-        response = super().file_response(*args, **kwargs)
-        response.headers.update(_FRESH)
+    def get_path(self, scope: Scope) -> str:
+        first, _, rest = super().get_path(scope).partition(os.sep)
+        return rest if first.startswith(_BUILD) else str(Path(first, rest))
+
+    def file_response(self, full_path: Any, stat_result: Any, scope: Scope, *args: Any, **kwargs: Any) -> Response:
+        response = super().file_response(full_path, stat_result, scope, *args, **kwargs)
+        named = f"/static/{build()}/" in scope["path"]  # and not by a page of before an upgrade
+        response.headers.update(_KEPT if named else _FRESH)
         return response
 
 

@@ -116,6 +116,7 @@ def test_a_summary_counts_what_the_trials_say(store: Store) -> None:
     assert found.spent_seconds == pytest.approx(sum(record.cost_seconds for record in records))
     assert found.running == {record.number: record.owner for record in records if record.end is None}
     assert (found.best, found.cut_short, found.excluded) == (0, 2, 0)
+    assert found.best_score == records[0].score and summaries[empty.id].best_score is None
     alone = store.summaries([sweep.id])[sweep.id]  # a server may add up costs in another order
     assert dataclasses.replace(alone, spent_seconds=found.spent_seconds) == found
     assert store.summaries([]) == store.summaries([99]) == {}

@@ -16,10 +16,7 @@ from store_samples import (
 
 from protein.errors import StoreError
 from protein.ports import Store
-from protein.types import (
-    Limit,
-    Machine,
-)
+from protein.types import MAX_TAGS, Limit, Machine
 
 NOT_FINITE = [math.nan, math.inf, -math.inf]
 
@@ -123,6 +120,29 @@ def test_the_config_may_be_replaced(store: Store) -> None:
         with pytest.raises(StoreError):
             store.set_config(sweep.id, {"a": wrong})
         assert store.list_sweeps() == before
+
+
+def test_tags_of_sweeps_are_added_and_taken_away_all_or_none(store: Store) -> None:
+    one, two = new_sweep(store, "one"), new_sweep(store, "two")
+
+    def tags() -> list[tuple[str, ...]]:
+        return [sweep.spec.tags for sweep in store.list_sweeps()]
+
+    store.tag_sweeps([one.id, two.id], add_tags=[" a ", "b", "a"])
+    store.tag_sweeps([two.id], add_tags=["c"], remove_tags=["a", "never"])
+    assert tags() == [("a", "b"), ("b", "c")]
+    with pytest.raises(StoreError, match=f"sweep 'one' would have {MAX_TAGS + 2} tags"):
+        store.tag_sweeps([one.id, two.id], add_tags=[str(i) for i in range(MAX_TAGS)])
+    with pytest.raises(StoreError, match="no sweep has the id 99"):
+        store.tag_sweeps([one.id, 99], add_tags=["d"])
+    assert tags() == [("a", "b"), ("b", "c")]
+    # A process that resumes the sweep knows older tags.
+    store.set_space(two.id, {**two.spec.space, "tags": ["old"], "require": ["x <= 1.0"]})
+    found = store.list_sweeps()[1].spec
+    assert (found.tags, [str(limit) for limit in found.limits]) == (("b", "c"), ["x <= 1"])
+    assert found.without_tags() == dataclasses.replace(two.spec, space={**two.spec.space, "require": ["x <= 1.0"]})
+    store.tag_sweeps([one.id], remove_tags=["a", "b"])
+    assert store.list_sweeps()[0].spec == one.spec  # nothing is left of them
 
 
 def test_the_space_may_be_replaced(store: Store) -> None:

@@ -81,7 +81,7 @@ def event(name: str, data: Any) -> str:
 
 def _look(viewer: Viewer, names: list[str]) -> tuple[dict[str, Frame], Any]:
     sweeps = viewer.sweeps()
-    listed = [(sweep.id, sweep.max_cost_seconds) for sweep in sweeps.values()]
+    listed = [(sweep.id, sweep.spec.name, sweep.max_cost_seconds, sweep.spec.tags) for sweep in sweeps.values()]
     return {name: viewer.frame(name) for name in names if name in sweeps}, listed
 
 

@@ -1,21 +1,67 @@
-"""`/api/sweeps`: what the store holds, in one line a sweep. It reads no trials: the store counts them."""
+"""`/api/sweeps`: what the store holds, in one line a sweep. `/api/home`: the same as a table, with how each went.
+
+No trials are read, as the store counts them, and no model is fitted: of a sweep whose recommended config is kept (see
+`protein.api.answers`), the table has its expected score with an interval, of the others the best measured one.
+"""
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from starlette.routing import BaseRoute
 
+from protein.analysis.columns import Column, Kind, column_of
 from protein.columns import SweepSummary
+from protein.direction import shown_score
 from protein.run.lease import dead_owners
-from protein.types import SweepRecord, TrialEnd, TrialState
+from protein.sweep.ownership import Life, alive, life_lines
+from protein.types import ARCHIVED, Request, SweepRecord, TrialEnd, TrialState
+from protein.view import data
 from protein.web.answers import Query, get
-from protein.web.frame import Frame
+from protein.web.frame import Frame, Table
+from protein.web.pages.table import chosen, ordered
+from protein.web.pages.table import described as described_columns
 from protein.web.viewer import Viewer
 
 MAX_SUMMARIES = 100  # sweeps whose trials are counted; of older ones the names are listed
+MAX_ROWS = 1_000  # in one answer
+# The columns of the table of sweeps. Where a trial has the same, the word is the same.
+HOME: Mapping[str, Kind] = {
+    "sweep": Kind.TEXT,
+    "state": Kind.TEXT,
+    "process": Kind.TEXT,
+    "env": Kind.TEXT,
+    "method": Kind.TEXT,
+    "score": Kind.NUMBER,
+    "score_low": Kind.NUMBER,
+    "score_high": Kind.NUMBER,
+    "best": Kind.INTEGER,
+    "spent_seconds": Kind.NUMBER,
+    "budget_seconds": Kind.NUMBER,
+    "trials": Kind.INTEGER,
+    "failed": Kind.INTEGER,
+    "interrupted": Kind.INTEGER,
+    "running": Kind.INTEGER,
+    "created_at": Kind.TIME,
+    "tags": Kind.TAGS,
+    "archived": Kind.BOOLEAN,
+    "direction": Kind.TEXT,
+    "why": Kind.TEXT,
+}
+_STATES = {
+    Life.RUNS: "running",
+    Life.ENDED: "ended",
+    Life.GONE: "killed",
+    Life.NONE: "new",
+    Life.UNKNOWN: "unknown",
+}
+
+
+# Of the recommended config: the interval and the expected score, as the user knows scores, and a trial of it.
+_Best = tuple[float, float, float, int]
+_FindBest = Callable[[SweepRecord, data.Counts, SweepSummary], _Best | None]
 
 
 def routes(viewer: Viewer) -> list[BaseRoute]:
@@ -25,7 +71,95 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
         listed = [described(sweep, summaries.get(sweep.id)) for sweep in found]
         return {"store": shown_store(viewer.url), "epoch": viewer.epoch, "sweeps": listed}
 
-    return [get("/sweeps", sweeps)]
+    kept: dict[int, tuple[tuple[int, ...], _Best]] = {}  # by the sweep's id, with what changes where they may
+
+    def best(sweep: SweepRecord, counts: data.Counts, counted: SweepSummary) -> _Best | None:
+        version = (counts.finished, counted.excluded)
+        if sweep.id in kept and kept[sweep.id][0] == version:
+            return kept[sweep.id][1]
+        found = _kept(viewer, sweep) if counts.finished else None
+        if found is not None:
+            kept[sweep.id] = version, found
+        return found
+
+    def home(query: Query) -> dict[str, Any]:
+        records = list(viewer.sweeps().values())[::-1]
+        counted = viewer.store.summaries()
+        rows = [_row(viewer, sweep, counted[sweep.id], best) for sweep in records if sweep.id in counted]
+        table = table_of(rows)
+        order = ordered(table, query.text("filter"), query.text("sort", "-created_at"))
+        archived = table.columns["archived"].values == 1
+        hidden = 0 if query.flag("archived") else int(np.count_nonzero(archived[order]))
+        order = order[~archived[order]] if hidden else order
+        shown = order[: query.integer("limit", MAX_ROWS, least=0, most=MAX_ROWS)]
+        return {
+            "total": len(rows),
+            "matching": len(order),
+            "archived": hidden,
+            "columns": described_columns(table.columns)[0],
+            "shown": list(HOME),
+            "rows": list(zip(*(table.columns[key].listed(shown) for key in chosen(table, list(HOME))), strict=True)),
+        }
+
+    return [get("/sweeps", sweeps), get("/home", home)]
+
+
+def table_of(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Returns sweeps as a table that can be filtered and sorted as one of trials."""
+    columns: dict[str, Column] = {key: column_of([row[key] for row in rows], kind) for key, kind in HOME.items()}
+    return Table(columns=columns, revisions=np.zeros(len(rows), np.int64))
+
+
+def _row(viewer: Viewer, sweep: SweepRecord, counted: SweepSummary, best: _FindBest) -> dict[str, Any]:
+    spec = sweep.spec
+    counts = data.counts_of(counted.ends, len(counted.waiting))
+    now = alive(viewer.store, sweep, counted)
+    state = _STATES[now.life]
+    if now.life is Life.ENDED and (sweep.ended.startswith("error: ") or (counts.failed and not counts.complete)):
+        state = "failed"
+    if now.life is Life.RUNS and sweep.requested is not Request.RUN:
+        state = "paused" if sweep.requested is Request.PAUSE else "stopping"
+    gone = len(interrupted(counted.running))
+    lines = [_without_name(line, spec.name) for line in life_lines(sweep, now, num_running=counts.running - gone)]
+    measured = (None, None, shown_score(counted.best_score, spec.direction), counted.best)
+    low, high, expected, number = best(sweep, counts, counted) or measured
+    return {
+        "sweep": spec.name,
+        "state": state,
+        "process": now.process() if now.life is Life.RUNS else None,
+        "env": spec.env,
+        "method": spec.method,
+        "score": expected,
+        "score_low": low,
+        "score_high": high,
+        "best": number,
+        "spent_seconds": counted.spent_seconds,
+        "budget_seconds": sweep.max_cost_seconds,
+        "trials": counts.finished,
+        "failed": counts.failed,
+        "interrupted": counts.interrupted + gone,
+        "running": counts.running - gone,
+        "created_at": sweep.created_at.timestamp(),
+        "tags": tuple(tag for tag in spec.tags if tag != ARCHIVED),
+        "archived": ARCHIVED in spec.tags,
+        "direction": str(spec.direction),
+        "why": "; ".join(lines) or None,
+    }
+
+
+def _without_name(line: str, name: str) -> str:
+    """Returns a line about a sweep as it is read beside the sweep's name."""
+    return line.removeprefix(f"'{name}'").removeprefix(":").strip().removeprefix("ended: ")
+
+
+def _kept(viewer: Viewer, sweep: SweepRecord) -> _Best | None:
+    from protein.api.answers import kept_recommendation  # late: the list of sweeps does not wait for it
+
+    found = kept_recommendation(viewer.store, sweep)
+    if found is None:
+        return None
+    score = found.best.contender.score
+    return min(score.low, score.high), max(score.low, score.high), score.value, found.best.trial.number
 
 
 def shown_store(url: str) -> str:
@@ -42,6 +176,7 @@ def described(sweep: SweepRecord, counted: SweepSummary | None) -> dict[str, Any
         "direction": str(sweep.spec.direction),
         "requested": str(sweep.requested),
         "created_at": sweep.created_at.timestamp(),
+        "archived": ARCHIVED in sweep.spec.tags,
         "max_cost_seconds": sweep.max_cost_seconds,
     }
     if counted is None:
@@ -50,7 +185,7 @@ def described(sweep: SweepRecord, counted: SweepSummary | None) -> dict[str, Any
     return {
         **found,
         "spent_seconds": counted.spent_seconds,
-        "trials": sum(counts.values()),
+        "trials": sum(counted.ends.values()),
         "states": counts,
         "excluded": counted.excluded,
         "interrupted": interrupted(counted.running),
@@ -80,9 +215,6 @@ def summary(frame: Frame) -> dict[str, Any]:
 
 
 def _states(ends: Mapping[TrialEnd | None, int], waiting: int) -> dict[str, int]:
-    counts = {state.value: 0 for state in TrialState}
-    for end, count in ends.items():
-        counts[(TrialState.RUNNING if end is None else end.state).value] += count
-    counts[TrialState.RUNNING.value] -= waiting
-    counts[TrialState.WAITING.value] += waiting
-    return counts
+    """Returns how many trials are in each state; those that people have stopped are apart from the failed ones."""
+    found = data.counts_of(ends, waiting)
+    return {**{state.value: getattr(found, state.value) for state in TrialState}, "interrupted": found.interrupted}

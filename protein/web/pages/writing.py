@@ -1,4 +1,4 @@
-"""`POST /api/annotate` and `/api/request`: the only writes. Tags, notes, exclusions; run, pause and stop.
+"""`POST /api/annotate`, `/api/tag` and `/api/request`: the only writes. Tags, notes, exclusions; run, pause and stop.
 
 The answer to a change of annotations says how they were `before`, trial by trial, so that a page can take it back.
 """
@@ -60,7 +60,19 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
         viewer.forget()
         return {"requested": wanted}
 
-    return [post("/annotate", annotate), post("/request", request)]
+    def tag(given: Mapping[str, Any]) -> dict[str, Any]:
+        names, changes = given.get("sweeps"), {name: given.get(name, []) for name in _LISTS[1:]}
+        for what, texts in {"sweeps": names, **changes}.items():
+            if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
+                raise UsageError(f"{what} must be a list of texts")
+        ids = [viewer.sweep(name).id for name in names or []]
+        if not 1 <= len(ids) <= MAX_NUMBERS:
+            raise UsageError(f"{len(ids)} sweeps are named; give 1 to {MAX_NUMBERS}")
+        viewer.store.tag_sweeps(ids, **changes)
+        viewer.forget()
+        return {"changed": len(set(ids))}
+
+    return [post("/annotate", annotate), post("/tag", tag), post("/request", request)]
 
 
 def annotations(frame: Frame, numbers: Sequence[int], names: Collection[str]) -> list[dict[str, Any]]:

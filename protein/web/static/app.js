@@ -4,16 +4,18 @@
 //   export async function render(root, context) -> nothing, or {update(news), stateChanged(keys)}
 // `root` is an empty element of its own. `context` has
 //   api         where all data comes from (lib/api.js)
-//   state       the address: get, set, link, go (lib/state.js); `state.sweeps` are the chosen sweeps, at least one
+//   state       the address: get, set, link, go (lib/state.js); `state.sweeps` are the chosen sweeps, at least one but at Home
 //   selection   the selected trials, which all pages share (lib/selection.js)
 //   signal      aborted when the page is left: give it to requests, listeners and timers
-//   sweeps      what the store holds: [{name, env, direction, trials, states, ...}], the newest first
+//   sweeps      what the store holds: [{name, env, direction, trials, states, ...}], the newest first; filled before the first
+//               answer to the page comes, as both are asked for at once
 //   keys        bind(keys, help, action, signal) (lib/keys.js)
 //   interrupted (sweep, number) -> whether a trial is stored as running, but its process is gone
 //   notice      notice(text, {kind, key, seconds, action: {text, run}}) shows a line below the bar; an empty text with the
 //               same key takes it away
 // Afterwards
 //   update({sweeps, numbers}) is called when trials changed: sweep name -> numbers, null where many
+//   sweepsChanged() when the list of sweeps may have changed
 //   stateChanged(keys) when keys of the address changed; a page without it is rendered anew
 //
 // Modules import each other by relative paths with names in braces, one import a line, and export declarations.
@@ -28,7 +30,8 @@ import { State } from "./lib/state.js";
 import { followSystem, setTheme, theme } from "./lib/theme.js";
 
 const MOST_SWEEPS = 20; // in one view; protein/web/viewer.py refuses more
-const PAGES = [
+const PAGES = [ // the one behind Home is where a sweep opens
+  { name: "home", title: "Home", key: "h" },
   { name: "overview", title: "Overview", key: "o" },
   { name: "table", title: "Table", key: "t" },
   { name: "front", title: "Front", key: "f" },
@@ -42,7 +45,9 @@ const main = document.getElementById("main");
 const api = globalThis.proteinApi ?? new ServerApi(); // a report brings its own
 const state = new State(stateChanged);
 const selection = new Selection(state);
-let sweeps = [];
+const sweeps = []; // the same list for ever: pages hold it
+let listed = null; // the promise of its first answer
+let loaded = false; // whether that has come
 let view = null; // what the open page's `render` has returned
 let opened = ""; // the page and sweeps that are open
 let leave = new AbortController();
@@ -60,7 +65,6 @@ bind("w", "choose sweeps", () => picker.open());
 const picker = sweepPicker(document.getElementById("picker"), {
   chosen: () => state.sweeps, choose: chooseSweeps,
 });
-start();
 
 /** Shows other sweeps, without what the address says of the earlier ones alone: a column, a metric, a trial. */
 function chooseSweeps(names) {
@@ -71,21 +75,38 @@ function chooseSweeps(names) {
   return state.set({ sweep: names, sel: "", side: [], reference: "", ...gone }, { replace: false });
 }
 
+/** Opens the page that the address names while the list of sweeps is on its way: over a slow line, both take one answer. */
 async function start() {
   fill(main, stateOf("loading", "Loading the sweeps"));
+  listed = loadSweeps();
+  stateChanged([], state);
   try {
-    await loadSweeps();
+    await listed;
   } catch (error) {
+    leave.abort();
+    opened = "";
     fill(main, failed(error, start));
-    if (error.status === 0 || error.status === 503) setTimeout(() => { if (!sweeps.length) start(); }, 2000);
+    if (error.status === 0 || error.status === 503) setTimeout(() => { if (!loaded) start(); }, 2000);
     return;
   }
+  loaded = true;
   stateChanged([], state);
 }
 
+/** The same data, but no answer before the list of sweeps is there, nor a refusal: the address may name a sweep that is not. */
+const pageApi = {
+  live: api.live, about: api.about, post: (...given) => api.post(...given), url: (...given) => api.url(...given),
+  async get(...given) {
+    const answer = api.get(...given);
+    answer.catch(() => {}); // it is awaited below
+    await listed;
+    return answer;
+  },
+};
+
 async function loadSweeps() {
   const found = await api.get("/sweeps");
-  sweeps = found.sweeps;
+  sweeps.splice(0, sweeps.length, ...found.sweeps);
   picker.draw(sweeps, found.store);
   tellInterrupted();
 }
@@ -117,27 +138,37 @@ if (api.live) {
 
 /** Opens what the address says, or tells the open page which keys changed. */
 async function stateChanged(keys) {
-  if (!sweeps.length) return showNoSweep();
-  const known = new Set(sweeps.map((sweep) => sweep.name));
+  if (loaded && !sweeps.length) return showNoSweep();
+  if (!state.page && (loaded || state.sweeps.length)) state.page = state.sweeps.length || sweeps.length === 1 ? PAGES[1].name : PAGES[0].name;
+  const atHome = state.page === PAGES[0].name;
   const [of] = state.page === "trial" ? state.path : [];
-  if (known.has(of) && !state.sweeps.includes(of)) state.set({ sweep: [of] }, { silent: true }); // a trial's address names its sweep
-  const chosen = state.sweeps.filter((name) => known.has(name)).slice(0, MOST_SWEEPS);
-  if (!chosen.length || chosen.length < state.sweeps.length) {
-    const unknown = state.sweeps.filter((name) => !known.has(name));
-    if (unknown.length) notice(`The store has no sweep “${unknown[0]}”.`, { kind: "warn", key: "unknown" });
-    if (chosen.length === MOST_SWEEPS && state.sweeps.length - unknown.length > MOST_SWEEPS) {
-      notice(`At most ${MOST_SWEEPS} sweeps can be looked at together. Take one away to add another.`, { kind: "warn", key: "many", seconds: 8 });
-    }
-    state.set({ sweep: chosen.length ? chosen : [sweeps[0].name] }, { silent: true });
-  }
+  if (of && (!loaded || isKnown(of)) && !state.sweeps.includes(of)) state.set({ sweep: [of] }, { silent: true }); // a trial's address names its sweep
+  if (loaded) chooseKnown(atHome);
+  else if (state.sweeps.length > MOST_SWEEPS || (!state.sweeps.length && !atHome)) return undefined; // which ones is not known yet
   drawPages();
   picker.draw(sweeps);
   tellInterrupted();
-  document.title = [state.sweeps.join(", "), PAGES.find((page) => page.name === state.page)?.title, "Protein"].filter(Boolean).join(" · ");
-  const now = [state.page, ...state.path, ...state.sweeps].join("\n");
+  document.title = [atHome ? "" : state.sweeps.join(", "), PAGES.find((page) => page.name === state.page)?.title, "Protein"].filter(Boolean).join(" · ");
+  const now = [state.page, ...state.path, ...(atHome ? [] : state.sweeps)].join("\n");
+  if (now === opened && !keys.length) return undefined;
   if (now === opened && view?.stateChanged) return quietly(view.stateChanged(keys));
-  if (now === opened && view && !keys.length) return undefined;
   return open(now);
+}
+
+function isKnown(name) {
+  return sweeps.some((sweep) => sweep.name === name);
+}
+
+/** Leaves out sweeps of the address that the store does not have, and those that are too many. */
+function chooseKnown(atHome) {
+  const chosen = state.sweeps.filter(isKnown).slice(0, MOST_SWEEPS);
+  if (chosen.length === state.sweeps.length && (chosen.length || atHome)) return;
+  const unknown = state.sweeps.filter((name) => !isKnown(name));
+  if (unknown.length) notice(`The store has no sweep “${unknown[0]}”.`, { kind: "warn", key: "unknown" });
+  if (chosen.length === MOST_SWEEPS && state.sweeps.length - unknown.length > MOST_SWEEPS) {
+    notice(`At most ${MOST_SWEEPS} sweeps can be looked at together. Take one away to add another.`, { kind: "warn", key: "many", seconds: 8 });
+  }
+  state.set({ sweep: chosen.length || atHome ? chosen : [sweeps[0].name] }, { silent: true });
 }
 
 async function open(now) {
@@ -149,25 +180,29 @@ async function open(now) {
   const page = PAGES.find((one) => one.name === state.page);
   const root = h("div", { class: `page page-${state.page}` });
   if (!page) {
-    fill(main, stateOf("error", `There is no page “${state.page}”.`, h("a", { href: state.link("overview"), text: "Go to the overview" })));
+    fill(main, stateOf("error", `There is no page “${state.page}”.`, h("a", { href: state.link(PAGES[1].name), text: `Go to the page ${PAGES[1].title}` })));
     return;
   }
-  const loading = setTimeout(() => { if (!signal.aborted && !root.childNodes.length) fill(root, stateOf("loading", "Loading")); }, 150);
-  fill(main, root);
+  const waiting = h("div", { class: "waiting" }, h("h1", { text: page === PAGES[0] ? "Sweeps" : `${page.title} of ${state.path.join(" ") || state.sweeps.join(", ")}` }), stateOf("loading", "Loading"));
+  fill(main, root, waiting); // which is seen until the first answer comes
   watch();
   try {
     const { render } = await import(`./pages/${page.name}.js`);
     if (signal.aborted) return;
-    clearTimeout(loading);
     fill(root);
-    const made = await render(root, { api, state, selection, signal, notice, sweeps, interrupted, keys: { bind } });
+    const first = async (...asked) => {
+      const answer = await pageApi.get(...asked);
+      waiting.remove();
+      return answer;
+    };
+    const made = await render(root, { api: { ...pageApi, get: first }, state, selection, signal, notice, sweeps, interrupted, keys: { bind } });
     if (!signal.aborted) view = made || {};
   } catch (error) {
     if (signal.aborted || error.name === "AbortError") return;
     if (!(error.name === "ApiError" || error.status !== undefined)) console.error(error);
     fill(root, failed(error, () => open(now)));
   } finally {
-    clearTimeout(loading);
+    waiting.remove();
   }
 }
 
@@ -244,6 +279,10 @@ async function refreshSweeps() {
     const none = !sweeps.length;
     await loadSweeps();
     if (none && sweeps.length) stateChanged([], state);
+    quietly(view?.sweepsChanged?.());
+    const [gone] = state.page === PAGES[0].name ? [] : state.sweeps.filter((name) => !isKnown(name));
+    notice(gone && `The store does not hold “${gone}” any more: it was removed or renamed. This page shows what it knew.`, { kind: "warn", key: "removed",
+      action: { text: "All sweeps", run: () => state.go(PAGES[0].name, { sweep: state.sweeps.filter(isKnown), sel: "", filter: "" }) } });
   } catch (error) {
     if (error.status === undefined) throw error; // the stream tells that the server is gone
   }
@@ -314,3 +353,5 @@ function pulse() {
   void live.offsetWidth; // restarts the animation
   live.classList.add("pulse");
 }
+
+start();

@@ -265,7 +265,7 @@ def test_a_summary_of_the_store_equals_one_of_the_frame(loss: Store) -> None:
     frame = read(loss)
     counted = described(frame.sweep, loss.summaries()[frame.sweep.id])
     assert summary(frame) == counted
-    assert counted["states"] == {"running": 1, "waiting": 0, "complete": 34, "pruned": 0, "failed": 6}
+    assert counted["states"] == {"running": 1, "waiting": 0, "complete": 34, "pruned": 0, "failed": 6, "interrupted": 0}
     assert counted["excluded"] == 1 and counted["trials"] == 41
     assert counted["spent_seconds"] == pytest.approx(sum(2.0 + i for i in range(40)))
 

@@ -257,7 +257,14 @@ def test_every_answer_carries_the_content_policy(served: Served, path: str) -> N
 
 @pytest.mark.parametrize(
     "path",
-    ["/static/../app.py", "/static/%2e%2e/app.py", "/static/..%2fapp.py", "/static//etc/passwd", "/static/..\\app.py"],
+    [
+        "/static/build-0/../../app.py",
+        "/static/../app.py",
+        "/static/%2e%2e/app.py",
+        "/static/..%2fapp.py",
+        "/static//etc/passwd",
+        "/static/..\\app.py",
+    ],
 )
 def test_static_files_lie_in_their_folder(served: Served, path: str) -> None:
     status, _, text = ask(served, path)

@@ -20,7 +20,7 @@ export function sweepPicker(root, { chosen, choose }) {
     list();
     function list() {
       const wanted = search.value.toLowerCase();
-      const found = sweeps.filter((sweep) => sweep.name.toLowerCase().includes(wanted));
+      const found = sweeps.filter((sweep) => sweep.name.toLowerCase().includes(wanted) && (wanted || !sweep.archived || chosen().includes(sweep.name)));
       fill(rows, found.slice(0, 200).map(row), found.length ? null : h("p", { class: "hint", text: "No sweep has that in its name." }));
     }
     function row(sweep) {
@@ -46,7 +46,7 @@ export function sweepPicker(root, { chosen, choose }) {
       sweeps = found;
       store = name;
       const names = chosen();
-      fill(label, names.length === 1 ? names[0] : names.length ? `${names[0]} and ${names.length - 1} more` : "no sweep");
+      fill(label, names.length === 1 ? names[0] : names.length ? `${names[0]} and ${names.length - 1} more` : sweeps.length ? "all sweeps" : "no sweep");
     },
     open: () => menu.open(),
   };

@@ -2,12 +2,12 @@
 //   #/table?sweep=pong&filter=score%20%3E%2010&sort=-score&sel=pong:1-4.7
 // Keys may repeat (`sweep`). `sel` holds the selected trials, see lib/selection.js.
 
-/** What the address says: {page, path, values}. `path` are the parts behind the page's name, decoded. Overview was Sweep once. */
+/** What the address says: {page, path, values}. `path` are the parts behind the page's name, decoded; `page` may be "". Overview was Sweep once. */
 export function parse(hash) {
   const text = hash.replace(/^#\/?/, "");
   const [path, query = ""] = splitOnce(text, "?");
   const [page = "", ...rest] = path.split("/").map(decoded);
-  return { page: { "": "overview", sweep: "overview" }[page] ?? page, path: rest, values: new URLSearchParams(query) };
+  return { page: page === "sweep" ? "overview" : page, path: rest, values: new URLSearchParams(query) };
 }
 
 /** Returns an address behind "#". */

@@ -34,7 +34,8 @@ def series(view: View) -> dict[str, list[Any]]:
     """What the chart draws: the data of each series by its name."""
     found: dict[str, list[Any]] = view.page.evaluate(
         """async (chart) => {
-          const { getInstanceByDom } = await import("/static/vendor/echarts.esm.min.js");
+          const own = document.querySelector("script[type=module]").src;
+          const { getInstanceByDom } = await import(own.replace("app.js", "vendor/echarts.esm.min.js"));
           const all = getInstanceByDom(document.querySelector(chart)).getOption().series;
           return Object.fromEntries(all.map((one) => [one.name, one.data]));
         }""",
@@ -47,7 +48,8 @@ def place(view: View, x: float, y: float) -> tuple[float, float]:
     """Where in the window a point of the chart stands; x in seconds."""
     found: list[float] = view.page.evaluate(
         """async ([chart, x, y]) => {
-          const { getInstanceByDom } = await import("/static/vendor/echarts.esm.min.js");
+          const own = document.querySelector("script[type=module]").src;
+          const { getInstanceByDom } = await import(own.replace("app.js", "vendor/echarts.esm.min.js"));
           const room = document.querySelector(chart);
           const at = getInstanceByDom(room).convertToPixel({ gridIndex: 0 }, [Math.log10(x), y]);
           const box = room.getBoundingClientRect();
@@ -248,7 +250,8 @@ def test_a_trial_that_failed_at_once_does_not_stretch_the_axis(tmp_path: Path, v
     expect(view.page.locator(CHART)).to_be_visible()
     view.page.wait_for_function(
         """async (chart) => {
-          const { getInstanceByDom } = await import("/static/vendor/echarts.esm.min.js");
+          const own = document.querySelector("script[type=module]").src;
+          const { getInstanceByDom } = await import(own.replace("app.js", "vendor/echarts.esm.min.js"));
           return getInstanceByDom(document.querySelector(chart))?.getOption().series.length;
         }""",
         arg=CHART,
@@ -270,7 +273,8 @@ def test_the_front_of_a_new_sweep_is_drawn_once(tmp_path: Path, view_of: ViewOf)
         view.page.wait_for_function(
             """async ([chart, count]) => {
               const found = document.querySelector(chart);
-              const { getInstanceByDom } = await import("/static/vendor/echarts.esm.min.js");
+              const own = document.querySelector("script[type=module]").src;
+              const { getInstanceByDom } = await import(own.replace("app.js", "vendor/echarts.esm.min.js"));
               const all = found && getInstanceByDom(found) ? getInstanceByDom(found).getOption().series : [];
               return all.find((one) => one.name === "trials")?.data.length === count;
             }""",

@@ -77,7 +77,7 @@ def test_the_state_comes_back_from_the_address(view: View) -> None:
     [written] = call(view, "state", code, values)
     code = "(({page, path, values}) => ({page, path, values: [...values]}))(m.parse(given[0]))"
     assert call(view, "state", code, written) == {"page": "trial", "path": ["a/b", "7"], "values": values}
-    assert call(view, "state", code, "") == {"page": "overview", "path": [], "values": []}
+    assert call(view, "state", code, "") == {"page": "", "path": [], "values": []}
     assert call(view, "state", code, "#/sweep?sweep=a")["page"] == "overview"  # a link to the page that was Sweep
     assert call(view, "state", code, "#/%E0%A4%A")["page"] == "%E0%A4%A"  # an address that was cut
 
