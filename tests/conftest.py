@@ -60,6 +60,19 @@ def interrupts() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def kept_answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Answers about sweeps of tests are kept in a folder of the tests, beside the texts that the user has already."""
+    cache, user = tmp_path_factory.mktemp("cache"), os.environ.get("XDG_CACHE_HOME")
+    (cache / "protein").mkdir()
+    (cache / "protein" / "text").symlink_to((Path(user or Path.home() / ".cache") / "protein" / "text").absolute())
+    os.environ["XDG_CACHE_HOME"] = str(cache)
+    yield
+    del os.environ["XDG_CACHE_HOME"]
+    if user is not None:
+        os.environ["XDG_CACHE_HOME"] = user
+
+
 @pytest.fixture(scope="module")
 def one_blas_thread() -> Iterator[None]:
     """For tests that fit models directly: one thread, as in the engine. Several on busy cores mostly wait."""

@@ -1,8 +1,9 @@
 """What the engine's models say of a stored sweep: what is recommended, what matters, range ends, the outlook, maps.
 
 Every command and page asks here, so that all of them speak of the same trials and the same fits. Of a very large sweep,
-a sample of the trials is read (`protein.engine.sample`). Fitting takes about a second, however large the sweep is.
-Reading a very large sweep takes as long again. So the answers about one are kept in a file of the user's cache folder.
+a sample of the trials is read (`protein.engine.sample`). To load and fit the models takes about a second, however large
+the sweep is. To read a very large one takes as long again. So the answers about each sweep are kept in a file of the
+user's cache folder. A sweep that ends leaves them there.
 
 A file is nothing but a shortcut: deleting all of them changes no answer. It is used only while all of this holds:
 
@@ -50,7 +51,17 @@ from protein.errors import ProteinError, StoreError, UsageError
 from protein.ports import Store
 from protein.space import Integer, Space
 from protein.spelling import counted
-from protein.types import Estimate, Observation, SuggestionKind, SweepRecord, TrialRecord, TrialState
+from protein.types import (
+    Estimate,
+    Observation,
+    SuggestionKind,
+    SweepRecord,
+    SweepSpec,
+    TrialRecord,
+    TrialState,
+    unbroken,
+    unreported,
+)
 from protein.view import text
 
 if TYPE_CHECKING:
@@ -90,7 +101,9 @@ class Kept:
 
     Attributes:
         trials: those that the answers speak of, by number.
+        is_large: whether the sweep has more trials than are read whole.
         contenders: all that some question needs; positions in `trials`. None where nobody has asked for them yet.
+        unknown: a line on limits whose metric no trial has (`protein.types.unreported`); "": there are none.
         range_ends: the same.
         has_outlook: whether `outlook` was asked for.
         outlook: None where too little is known.
@@ -98,7 +111,9 @@ class Kept:
     """
 
     trials: Sequence[TrialRecord]
+    is_large: bool
     contenders: Sequence[Contender] | None
+    unknown: str
     range_ends: Sequence[RangeEnd] | None
     has_outlook: bool
     outlook: Outlook | None
@@ -124,7 +139,7 @@ class Answers:
     """
 
     def __init__(self, store: Store, sweep: SweepRecord, *, most: int = MAX_WHOLE) -> None:
-        """Of a sweep with more than `most` trials, a sample is read, and the answers are kept."""
+        """Of a sweep with more than `most` trials, a sample is read."""
         self._store, self._sweep, self._most = store, sweep, most
         self._kept = find_kept(store, sweep)
         self.were_kept = self._kept is not None
@@ -141,13 +156,14 @@ class Answers:
 
     @property
     def is_large(self) -> bool:
-        """Whether answers about the sweep are kept: it has more trials than are read whole."""
-        return self._kept is not None or self._known.sample is not None
+        """Whether the sweep has more trials than are read whole."""
+        return self._known.sample is not None if self._kept is None else self._kept.is_large
 
     def recommendation(self, under: str | None = None) -> Recommendation:
         """Returns what `protein.api.recommended.recommendation` does, and raises what it raises."""
         if self._kept is not None and self._kept.contenders is not None:
-            return recommendation(self._sweep, self._kept.trials, under, contenders=self._kept.contenders)
+            kept = self._kept
+            return recommendation(self._sweep, kept.trials, under, contenders=kept.contenders, unknown=kept.unknown)
         known = self._known
         return recommendation(self._sweep, known.trials, under, known.sample, contenders=self._contenders)
 
@@ -274,27 +290,26 @@ class Answers:
         return self._learnt.contenders
 
     def _keep(self, **found: Any) -> None:
-        """Keeps answers about a very large sweep, beside those that are kept already; see `keep`."""
-        if self._known.sample is not None:
+        """Keeps answers beside those that are kept already; see `keep`."""
+        if self.finished:
             keep(self._store, self._sweep, self._known, **found)
 
 
 def at_the_end(sweep: SweepRecord, trials: Sequence[TrialRecord], store: str | None) -> Recommendation:
     """Returns what a sweep recommends that has just ended, as `protein.api.recommended.recommendation` does.
 
-    Of a very large sweep all answers are computed now and kept, so that the first command that asks finds them.
+    All answers are computed now and kept, so that the first command that asks finds them.
 
     Raises:
         UsageError: no trial was trained to its end.
     """
-    if len(trials) > MAX_WHOLE:
-        with contextlib.suppress(ProteinError), stores.opened(store) as opened:  # without the store, from the records
-            answers = Answers(opened, sweep)
-            found = answers.recommendation()
-            answers.range_ends()
-            answers.outlook()
-            answers.matters()
-            return found
+    with contextlib.suppress(ProteinError), stores.opened(store) as opened:  # without the store, from the records
+        answers = Answers(opened, sweep)
+        found = answers.recommendation()
+        answers.range_ends()
+        answers.outlook()
+        answers.matters()
+        return found
     return recommendation(sweep, trials)
 
 
@@ -376,6 +391,8 @@ def find_kept(store: Store, sweep: SweepRecord) -> Kept | None:
         contenders, ends, outlook = entry["contenders"], entry["range_ends"], entry["outlook"]
         return Kept(
             trials=trials,
+            is_large=entry["is_large"],
+            unknown=entry["unknown"],
             contenders=None if contenders is None else [_contender(one, places) for one in contenders],
             range_ends=None if ends is None else [RangeEnd(**one) for one in ends],
             has_outlook=outlook is not None,
@@ -416,9 +433,9 @@ def keep(
         matters: by target.
     """
     finished = [trial for trial in known.trials if trial.state.finished]
-    needed = None if contenders is None else _needed(contenders, initial_params(sweep.spec))
+    needed = None if contenders is None else _needed(contenders, sweep.spec)
     spoken = {finished[i].number: finished[i] for one in needed or () for i in one.trials}
-    cut_short = best_cut_short(known.trials)
+    cut_short = best_cut_short(unbroken(known.trials, sweep.spec.limits))
     if cut_short is not None:
         spoken[cut_short.number] = cut_short
     states, numbers = known.columns.state, known.columns.number.tolist()
@@ -427,6 +444,8 @@ def keep(
     entry: dict[str, Any] = {
         "cursor": known.columns.cursor,
         "trials": {str(number): _facts(trial) for number, trial in spoken.items()},
+        "is_large": known.sample is not None,
+        "unknown": unreported(sweep.spec.limits, (trial.metrics for trial in finished)),
         "contenders": None
         if needed is None
         else [{**dataclasses.asdict(one), "trials": [finished[i].number for i in one.trials]} for one in needed],
@@ -475,7 +494,7 @@ def _history(trials: Sequence[TrialRecord]) -> list[Observation]:
     return [trial.observation() for trial in finished]
 
 
-def _needed(contenders: Sequence[Contender], start: Any) -> list[Contender]:
+def _needed(contenders: Sequence[Contender], spec: SweepSpec) -> list[Contender]:
     """Returns, in their order, those that some question about a recommendation names, and the initial config."""
     kept = results.spoken_of(
         [one.score.value for one in contenders],
@@ -483,7 +502,9 @@ def _needed(contenders: Sequence[Contender], start: Any) -> list[Contender]:
         [max(one.measured) for one in contenders],
         [one.keeps for one in contenders],
     )
-    kept.update(i for i, one in enumerate(contenders) if start is not None and dict(one.params) == dict(start))
+    if (start := initial_params(spec)) is not None:
+        key = stored_space(spec).key
+        kept.update(i for i, one in enumerate(contenders) if key(one.params) == key(start))
     return [contenders[i] for i in sorted(kept)]
 
 

@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -146,11 +146,6 @@ def _score_range(text: str | None) -> list[float | None] | None:
     if len(numbers) != 2:
         raise UsageError(f"--score-range '{text}' must be LOWEST,HIGHEST, as in 0,1; leave out an end that is open")
     return validate.score_range(numbers, "--score-range")
-
-
-def runs_command(config: Mapping[str, Any]) -> bool:
-    """Whether a sweep of this config runs a command."""
-    return commands.SECTION in config
 
 
 def command_line(spec: SweepSpec, trial: TrialRecord, store: str | None) -> str:

@@ -40,7 +40,7 @@ from protein.sweep.ownership import refuse_beside
 from protein.sweep.trouble import MIN_FREE_DISK_BYTES
 from protein.trainer.kinds import kind_of
 from protein.trainer.machine.cores import usable_cores
-from protein.types import IMPORTED, Machine, Params, SweepRecord, SweepSpec, runs_trainer
+from protein.types import IMPORTED, Machine, Params, SweepRecord, SweepSpec, runs_command, runs_trainer
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,13 +340,13 @@ def to_confirm(store: Store, sweep: SweepRecord, confirm: Confirm, *, word: str 
     spec, name = sweep.spec, sweep.spec.name
     if spec.method == IMPORTED:
         raise UsageError(f"sweep '{name}' was imported: another tool has run its trials, so none can be run again here")
-    if not runs_trainer(spec.config) and not command_sweep.runs_command(spec.config):
+    if not runs_trainer(spec.config) and not runs_command(spec.config):
         raise UsageError(
             f"sweep '{name}' ran a Python function, which is not in the store; confirm it in Python, with the same"
             f" space: protein.Sweep(space, name={name!r}, ...).confirm({spec.env.removesuffix('()')})"
         )
     refuse_beside(store, sweep)
-    if command_sweep.runs_command(spec.config):
+    if runs_command(spec.config):
         command_sweep.require_files(CommandSettings.from_config(spec.config))
     return Plan(
         spec=spec,

@@ -45,6 +45,7 @@ from protein.types import (
     TrialRecord,
     TrialState,
     broken,
+    runs_command,
     runs_trainer,
     unbroken,
     unreported,
@@ -259,6 +260,7 @@ def recommendation(
     sample: Sample | None = None,
     *,
     contenders: Sequence[Contender] | None = None,
+    unknown: str | None = None,
 ) -> Recommendation:
     """Returns what a sweep's trials recommend. Of a very large sweep, a sample of them is looked at.
 
@@ -268,6 +270,7 @@ def recommendation(
         under: a duration, the most that a config may be expected to cost; None: no limit.
         sample: where these trials are not all: what is known of the others (`protein.engine.sample`).
         contenders: those of the finished trials among `trials`, where the caller has them; None: they are found here.
+        unknown: what is told of limits whose metric no trial has, where the caller knows; None: these trials tell.
 
     Raises:
         UsageError: no trial was trained to its end, none is expected to cost `under` or less, or that is no duration.
@@ -345,7 +348,7 @@ def recommendation(
         trains=trains,
         has_flags=_has_flags(sweep.spec),
         limits=limits,
-        unknown=unreported(limits, (trial.metrics for trial in finished)) if limits else "",
+        unknown=unreported(limits, (trial.metrics for trial in finished)) if unknown is None else unknown,
         broken=None if breaks is None else shown_trial(breaks, direction),
     )
 
@@ -360,7 +363,7 @@ def too_expensive(sweep: str, cheapest: Contender, limit: str, remedy: str) -> U
 
 
 def _has_flags(spec: SweepSpec) -> bool:
-    return runs_trainer(spec.config) or "command" in spec.config
+    return runs_trainer(spec.config) or runs_command(spec.config)
 
 
 def initial_params(spec: SweepSpec) -> Params | None:

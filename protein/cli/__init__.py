@@ -32,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Waiting threads of OpenMP spin by default. Beside other work on the machine that makes small networks a hundred
     # times slower. With this setting they sleep. Torch reads it when it is imported; trials inherit it.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # the same for those of numpy: 2^4 clock ticks
     collects = gc.isenabled()
     gc.disable()  # in modules that are loaded there is no garbage, and to look for it takes a tenth of the time
     try:

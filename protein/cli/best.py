@@ -20,7 +20,7 @@ from rich.text import Text
 
 from protein import files
 from protein.analysis.dominated import Spending, spending_of
-from protein.api import command_sweep, stores
+from protein.api import stores
 from protein.api.answers import Answers
 from protein.api.recommended import (
     BEST,
@@ -44,7 +44,7 @@ from protein.direction import shown_trial
 from protein.engine.results import RangeEnd
 from protein.errors import UsageError
 from protein.ports import SweepStatus
-from protein.types import Limit, SweepRecord, TrialEnd, TrialRecord, TrialState
+from protein.types import Limit, SweepRecord, TrialEnd, TrialRecord, TrialState, runs_command
 from protein.units import parse_duration
 from protein.view import commands, data, tables, text
 from protein.view.scatter import LEGEND_EXPECTED, scatter
@@ -132,7 +132,9 @@ def _training_commands(sweep: SweepRecord, found: Recommendation, arguments: Bes
 
     A sweep over a function has none.
     """
-    if command_sweep.runs_command(sweep.spec.config):
+    if runs_command(sweep.spec.config):
+        from protein.api import command_sweep  # late: other sweeps' answers load no runner
+
         answers = sorted(_rows(found), key=lambda choice: choice.name == found.chosen.name)
         return {
             choice.name: command_sweep.command_line(sweep.spec, choice.trial, arguments.store) for choice in answers

@@ -42,7 +42,16 @@ from protein.spelling import counted
 from protein.sweep import resuming
 from protein.sweep.stop_conditions import Met, StopWhen, parse_moment, parse_stop_when
 from protein.trackers.tracker import check_trackers
-from protein.types import SweepRecord, SweepSpec, TrialRecord, parse_limits, runs_trainer, spent_seconds, unbroken
+from protein.types import (
+    SweepRecord,
+    SweepSpec,
+    TrialRecord,
+    parse_limits,
+    runs_command,
+    runs_trainer,
+    spent_seconds,
+    unbroken,
+)
 from protein.units import format_duration, parse_duration, parse_share, parse_size
 from protein.view import commands, data, tables, text
 from protein.view.figures.front import front
@@ -376,7 +385,7 @@ def _announcement(beginning: Beginning) -> str:
         line += f"; searched: {', '.join(map(text.searched, space.parameters))}"
         if spec.limits:
             line += f"; required: {', '.join(map(str, spec.limits))}"
-        if space.fixed and command_sweep.runs_command(spec.config):
+        if space.fixed and runs_command(spec.config):
             shown = [f"{key} {value}" for key, value in space.fixed.items()][:_MAX_FIXED]
             more = len(space.fixed) - len(shown)
             line += f"; fixed: {', '.join(shown)}" + (f" and {more} more" if more else "")
@@ -432,7 +441,7 @@ def _conclude(console: Console, status: SweepStatus, store: str | None) -> None:
     for note in found.notes():
         console.print(note, soft_wrap=True)
     best = found.best
-    if command_sweep.runs_command(spec.config):
+    if runs_command(spec.config):
         line = command_sweep.command_line(spec, best.trial, store)
         what = f"run the recommended config (trial {best.trial.number}, expected {best.phrase()}):"
         console.print(Text(f"{what}\n  {line}"), soft_wrap=True)

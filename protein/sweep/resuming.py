@@ -37,6 +37,7 @@ from protein.types import (
     SweepSpec,
     TrialEnd,
     TrialRecord,
+    runs_command,
     runs_trainer,
 )
 
@@ -76,7 +77,7 @@ def interrupted(numbers: Sequence[int], goes_on: bool) -> str:
 
 def goes_on(config: Mapping[str, Any]) -> bool:
     """Whether interrupted trials of a sweep with this config go on from what they left; else they begin again."""
-    return runs_trainer(config) or "command" in config
+    return runs_trainer(config) or runs_command(config)
 
 
 def given_up(trial: TrialRecord, config: Mapping[str, Any]) -> bool:

@@ -30,6 +30,7 @@ from protein.types.sweeps import (
     SweepRecord,
     SweepSpec,
     max_trial_seconds,
+    runs_command,
     runs_trainer,
     with_open_ends,
 )
@@ -105,6 +106,7 @@ __all__ = [
     "is_score",
     "max_trial_seconds",
     "parse_limits",
+    "runs_command",
     "runs_trainer",
     "spent_seconds",
     "unbroken",

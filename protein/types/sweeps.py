@@ -128,6 +128,11 @@ def runs_trainer(config: Mapping[str, Any]) -> bool:
     return "train" in config
 
 
+def runs_command(config: Mapping[str, Any]) -> bool:
+    """Whether a sweep of this config runs a command line."""
+    return "command" in config
+
+
 def max_trial_seconds(config: Mapping[str, Any]) -> float | None:
     """Returns what a trial whose job has this config may cost; None: no limit."""
     limit: float | None = config.get("train", config)["max_seconds"]
