@@ -143,7 +143,9 @@ def main() -> None:
                 print(
                     f"{row['what']:<36}{row['seconds']:>8.2f} s{row['cpu_seconds']:>8.2f} s{row['megabytes']:>9.0f} MB"
                 )
-    result = machine.write_result("view", rows, repeats=arguments.repeats, goal_seconds=GOAL_SECONDS, goal_cpu_seconds=GOAL_CPU_SECONDS)
+    result = machine.write_result(
+        "view", rows, repeats=arguments.repeats, goal_seconds=GOAL_SECONDS, goal_cpu_seconds=GOAL_CPU_SECONDS
+    )
     print(f"\nwritten to {result.relative_to(machine.ROOT)}")
 
 

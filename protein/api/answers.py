@@ -211,7 +211,7 @@ class Answers:
         try:
             found = matters(self.model(), target)
         except UsageError as error:
-            return Matters(target=target, problem=str(error))
+            found = Matters(target=target, problem=str(error))
         if target == "score" and not found.problem:
             with contextlib.suppress(UsageError):
                 found = _with_laws(found, self.laws())
@@ -298,7 +298,7 @@ class Answers:
 def at_the_end(sweep: SweepRecord, trials: Sequence[TrialRecord], store: str | None) -> Recommendation:
     """Returns what a sweep recommends that has just ended, as `protein.api.recommended.recommendation` does.
 
-    All answers are computed now and kept, so that the first command that asks finds them.
+    Answers are computed now and kept, so that the first command that asks finds them.
 
     Raises:
         UsageError: no trial was trained to its end.
@@ -308,7 +308,8 @@ def at_the_end(sweep: SweepRecord, trials: Sequence[TrialRecord], store: str | N
         found = answers.recommendation()
         answers.range_ends()
         answers.outlook()
-        answers.matters()
+        if answers.is_large:  # of a small sweep, whoever asks waits for a second
+            answers.matters()
         return found
     return recommendation(sweep, trials)
 
