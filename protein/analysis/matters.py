@@ -62,6 +62,7 @@ _QUANTILES = (0.1, 0.5, 0.9)
 _KNOWN_SHARE = 0.6  # of the draws, in which one choice must be the best
 _FLOOR = {"score": MIN_EFFECT**2, "cost": 0.05**2}  # of the sum of all V_j: with less, nothing matters (5 % of a cost)
 _LEAST = 1e-12  # of V: below that it is rounding
+_VERDICTS = ("matters", "maybe", "hardly")  # the order of the list
 _SEED = 31  # the answer is a function of the trials alone
 
 Draw = Callable[[Array], Array]
@@ -124,8 +125,9 @@ def _found(
         )
         for i, parameter in enumerate(space.parameters)
     ]
-    order = sorted(range(space.num_dims), key=lambda i: (not parameters[i].is_cost, -parameters[i].share.value))
-    paired = sorted([i for i in order if not apart[i]][:_NUM_PAIRED])
+    largest = np.argsort([-one.share.value for one in parameters], kind="stable").tolist()
+    order = sorted(largest, key=lambda i: (_VERDICTS.index(parameters[i].verdict), not parameters[i].is_cost))
+    paired = sorted([i for i in largest if not apart[i]][:_NUM_PAIRED])
     pairs = []
     for i, j in itertools.combinations(paired, 2):
         rows = tried[:_NUM_BEST][has[:_NUM_BEST, i] & has[:_NUM_BEST, j]]

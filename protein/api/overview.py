@@ -14,9 +14,6 @@ import dataclasses
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Literal
-
-import numpy as np
 
 from protein.api import stores
 from protein.api.answers import Answers, summary
@@ -32,7 +29,7 @@ from protein.api.recommended import (
 from protein.columns import DOT_FIELDS, SweepSummary
 from protein.config.resolve import file_name, make_space
 from protein.direction import shown_score
-from protein.engine.results import Outlook, RangeEnd
+from protein.engine.results import Outlook, RangeEnd, Verdict
 from protein.errors import ProteinError, UsageError
 from protein.ports import Store
 from protein.run.lease import dead_owners
@@ -152,7 +149,6 @@ _HELD = {
     "the score intervals are too narrow": "predictions were too sure",
     "the score intervals are too wide": "predictions were too careful",
 }
-Verdict = Literal["matters", "maybe", "hardly"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,7 +286,7 @@ def findings(answers: Answers, sweep: SweepRecord, word: str | None = None) -> F
         found = answers.recommendation()
     except UsageError as error:
         return Findings(best=None, why_none=sentence(str(error)), trust=(), matters=(), why_not_ranked="", next=())
-    matters, why_not = ranking(answers, sweep)
+    matters, why_not = ranking(answers)
     best = _best(sweep, found, word, num_ended(answers))
     rank = {factor.name: place for place, factor in enumerate(matters)}
     ranked = sorted(best.changes, key=lambda one: rank.get(one.name, len(rank)))
@@ -525,26 +521,21 @@ def _held(verdict: str) -> str:
     return verdict.replace(" within the 80 % interval", " scores lay within their 80 % interval")
 
 
-def ranking(answers: Answers, sweep: SweepRecord) -> tuple[list[Factor], str]:
+def ranking(answers: Answers) -> tuple[list[Factor], str]:
     """Returns the parameters, those that matter most first; or none, and why."""
-    from protein.engine.laws import fit_laws
-    from protein.view import laws as words
-
-    try:
-        laws = fit_laws(Space.from_dict(sweep.spec.space), answers.finished)
-    except (ProteinError, ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
-        return [], sentence(str(error))
-    values = laws.values(laws.largest_seconds)
-    found = []
-    for parameter, law in zip(laws.space.parameters, laws.laws, strict=True):
-        verdict: Verdict = "hardly" if law.hardly_matters else "matters" if law.known else "maybe"
-        value, formula = values[law.name], words.formula(law)
-        best = words.best_text(parameter, value) if verdict != "hardly" else ""
-        formula = formula if law.moves else ""
-        found.append((law.effect, Factor(name=law.name, verdict=verdict, share=None, best=best, law=formula)))
-    order = ("matters", "maybe", "hardly")
-    found.sort(key=lambda one: (order.index(one[1].verdict), -one[0]))
-    return [factor for _, factor in found], ""
+    known = answers.matters()
+    if known.problem:
+        return [], sentence(known.problem)
+    return [
+        Factor(
+            name=one.name,
+            verdict=one.verdict,
+            share=Estimate(value=one.share.value, low=one.share.low, high=one.share.high),
+            best="" if one.verdict == "hardly" else one.best_text(),
+            law=one.law,
+        )
+        for one in known.parameters
+    ], ""
 
 
 def _next_by_models(answers: Answers, sweep: SweepRecord, found: Recommendation, word: str | None) -> "list[Line]":

@@ -133,7 +133,7 @@ class Matter:
         best: low end, median and high end of where its best value lies (80 %); None for a categorical, for the cost,
             and where the data do not tell.
         choices: of a categorical, the probability of each choice to be the best, the likeliest first.
-        law: how its best value changes with cost; "" where nothing is known of that.
+        law: how its best value changes with cost; "" where no change is seen.
     """
 
     name: str
@@ -173,7 +173,8 @@ class Matters:
 
     Attributes:
         target: what it matters for.
-        parameters: the largest share first, the cost parameter before all others.
+        parameters: those that matter first, then those that may, then those that hardly do. Within these the cost
+            parameter is first, and then the largest share.
         pairs: those that may interact, the largest share first.
         best_seconds: the cost for which the best values are, that of the largest trial; None where there are no laws,
             and the best values are those through the best configs.

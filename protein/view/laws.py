@@ -243,11 +243,9 @@ def _number(parameter: Parameter, number: float) -> str:
 
 
 def law_text(law: "Law") -> str:
-    """Returns how a best value changes with cost, as in "falls: cost^-0.32 (-0.50 to -0.10)"; "" where nobody knows."""
-    if law.exponent is None or not law.known:
+    """Returns how a best value changes, as in "falls with cost: cost^-0.32 (-0.50 to -0.10)"; "" where none is seen."""
+    if law.exponent is None or not law.moves:
         return ""
-    if not law.moves:
-        return "no trend with cost seen"
     return f"{'falls' if law.exponent.value < 0 else 'rises'} with cost: {formula(law)}"
 
 
