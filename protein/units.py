@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them: `90s 15m 2h 1d 1h30m`, `512MiB 4GiB`.
+"""Durations, sizes and probabilities as people write them: `90s 15m 2h 1d 1h30m`, `512MiB 4GiB`, `87 %`.
 
 A duration is a sum of whole or decimal counts of d, h, m and s, largest unit first, each at most once. The units may be
 written out, with spaces between: `10 min`, `1 hour 30 minutes`.
@@ -109,3 +109,9 @@ def format_size(size: float) -> str:
         size /= 1024
         del units[0]
     return f"{size:.4g} {units[0]}"
+
+
+def format_probability(value: float) -> str:
+    """Returns a probability as a percentage, which is never rounded to 0 or 100."""
+    percent = 100.0 * value
+    return "over 99 %" if percent > 99.0 else "under 1 %" if percent < 1.0 else f"{percent:.0f} %"

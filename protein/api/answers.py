@@ -62,6 +62,7 @@ from protein.types import (
     unbroken,
     unreported,
 )
+from protein.units import format_probability
 from protein.view import text
 
 if TYPE_CHECKING:
@@ -572,7 +573,7 @@ def summary(found: Recommendation, num_trials: int | None = None) -> str:
     if initial is not None and not any(initial.trial.number == trial.number for trial in best.trials):
         recommendable = results.within_limits([best.contender.keeps, initial.contender.keeps])
         if 1 not in recommendable and initial.contender.keeps is not None:
-            keeps = text.probability(initial.contender.keeps)
+            keeps = format_probability(initial.contender.keeps)
             score = text.score(initial.contender.score.value)
             own = f"your initial config, with score {score}, keeps them with {keeps}"
             return f"best found within the limits: trial {best.trial.number}, expected {best.phrase()}; {own}"

@@ -50,7 +50,7 @@ from protein.types import (
     unbroken,
     unreported,
 )
-from protein.units import format_duration, parse_duration
+from protein.units import format_duration, format_probability, parse_duration
 from protein.view import commands, text
 
 TOLD_SLOWDOWN = 1.25  # times the expected cost: more than rounding and the noise of a quiet machine
@@ -79,7 +79,7 @@ class Choice:
         With limits on measured values, the probability that it keeps them follows.
         """
         cost = text.seconds(self.contender.expected_cost_seconds)
-        kept = "" if self.contender.keeps is None else f", limits kept with {text.probability(self.contender.keeps)}"
+        kept = "" if self.contender.keeps is None else f", limits kept with {format_probability(self.contender.keeps)}"
         return f"score {text.estimate(self.contender.score)} in {cost}{kept}"
 
 
@@ -162,14 +162,16 @@ class Recommendation:
             return None
         listed = " and ".join(map(str, self.limits))
         if keeps >= results.LIKELY:
-            sure = text.probability(results.SURELY)
-            return f"no config keeps {listed} with {sure}; trial {number} does with {text.probability(keeps)}"
+            sure = format_probability(results.SURELY)
+            return f"no config keeps {listed} with {sure}; trial {number} does with {format_probability(keeps)}"
         measured = ", ".join(
             f"its {name} was {text.score(value)}"
             for name in dict.fromkeys(limit.name for limit in self.limits)
             if (value := self.chosen.trial.metrics.get(name)) is not None
         )
-        nearest = f"no config is likely to keep {listed}; trial {number} is the nearest, with {text.probability(keeps)}"
+        nearest = (
+            f"no config is likely to keep {listed}; trial {number} is the nearest, with {format_probability(keeps)}"
+        )
         return f"{nearest}: {measured}" if measured else nearest
 
     def _what_breaks(self) -> str | None:
@@ -228,9 +230,12 @@ def cut_short_note(trial: TrialRecord, *, trains: bool) -> str:
 
 
 def best_cut_short(trials: Sequence[TrialRecord]) -> TrialRecord | None:
-    """Returns the trial with the highest score among those that a limit of cost has ended, as stored."""
+    """Returns the trial with the highest score among those that a limit of cost has ended, as stored.
+
+    Confirmations are none: the config of each was trained to its end before.
+    """
     cut = [trial for trial in trials if trial.end in (TrialEnd.CAPPED, TrialEnd.OUT_OF_BUDGET) and not trial.excluded]
-    scored = [trial for trial in cut if trial.score is not None]
+    scored = [trial for trial in cut if trial.score is not None and not trial.confirms]
     return max(scored, key=lambda trial: trial.score or 0.0, default=None)
 
 

@@ -65,6 +65,10 @@ _MIN_WALL_SECONDS = 10.0  # the engine's share of less says little
 _MAX_FIXED = 12  # values that the first line names
 _MIN_GROWTH = 1.5  # a larger budget is at least this many times what was spent
 # Fields of the flags that need --command.
+_CONFIRMING = (
+    "each run has all cores and GPUs of this machine: which of them the sweep's trials had, and their limit of memory,"
+    " is not stored"
+)
 _OF_COMMANDS = [name for name in SWEEP_GROUPS["any-program"] if name not in ("command", "accept_changes")]
 
 
@@ -346,8 +350,7 @@ class SweepTerminal(contextlib.ExitStack):
         if self._announced or self.beginning is None:
             return
         self._announced = True
-        if self._plan.confirm is None:
-            self.note(_announcement(self.beginning))
+        self.note(_announcement(self.beginning) if self._plan.confirm is None else _CONFIRMING)
         sweep, speed = self.beginning.sweep, self.beginning.settings.speed
         newer_text = "" if self.beginning.created else definition.newer_text(sweep)
         faster = ""

@@ -27,8 +27,9 @@ from protein.types import (
     TrialState,
     spent_seconds,
 )
-from protein.units import format_at_least
+from protein.units import format_at_least, format_probability
 
+AT_LIMIT = "stopped at the limit of what confirming may cost"  # the reason of a run that was cut there
 _DEFAULT_SHARE = 0.1  # of what the search has cost
 
 
@@ -113,17 +114,18 @@ class Confirmer:
         """Returns None: only whole runs confirm anything."""
         return None
 
-    def price(self) -> str:
-        """Returns in one line what is in question, and what further runs are expected to cost."""
+    def price(self) -> str | None:
+        """Returns in one line what is in question, and what further runs are expected to cost; None: none is run."""
         found = self.question
         if found is None or found.next is None or self._asked is None:
-            return self.verdict(0, 0.0)
+            return None
         others = [f"{number}" for number in found.numbers[1:]]
         listed = f"trial{'s' if len(others) > 1 else ''} {', '.join(others)}"
         _, seconds = self._asked
         limit = "" if math.isinf(seconds) else f", at most {_about(seconds)}"
+        sure = format_probability(found.sure)
         return (
-            f"trial {found.numbers[0]} is the best of {len(found.contenders)} contenders with {percent(found.sure)}"
+            f"trial {found.numbers[0]} is the best of {len(found.contenders)} contenders with {sure}"
             f" (the others: {listed}); confirming takes about {_about(self.expected_seconds)} of"
             f" training{limit}"
         )
@@ -133,7 +135,7 @@ class Confirmer:
         found = self.question
         if found is None:
             return "nothing is confirmed: no config was trained to its end, or too little is known of them"
-        leader, sure = f"trial {found.numbers[0]}", percent(found.sure)
+        leader, sure = f"trial {found.numbers[0]}", format_probability(found.sure)
         if len(found.contenders) == 1:
             said = f"no other config has a chance to be better than {leader}"
         elif len(found.contenders) == 2:
@@ -154,11 +156,6 @@ class Confirmer:
 def _about(seconds: float) -> str:
     """Returns a duration that is not known to the millisecond."""
     return format_at_least(float(f"{seconds:.2g}") if seconds < 10.0 else seconds)
-
-
-def percent(probability: float) -> str:
-    """Returns a probability in words."""
-    return "more than 99 %" if probability > 0.99 else f"{100.0 * probability:.0f} %"
 
 
 def has_contender(records: Mapping[int, TrialRecord]) -> bool:

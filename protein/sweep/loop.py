@@ -27,7 +27,7 @@ import math
 import shlex
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -38,7 +38,7 @@ from protein.ports import Backend, ConfirmationStatus, Designer, Finished, Liste
 from protein.run.machine import Slots
 from protein.space import Space
 from protein.sweep import trouble
-from protein.sweep.confirming import Confirm, Confirmer, has_contender
+from protein.sweep.confirming import AT_LIMIT, Confirm, Confirmer, has_contender
 from protein.sweep.ending import Ending, cut_initial
 from protein.sweep.launching import Launcher
 from protein.sweep.limits import (
@@ -197,7 +197,8 @@ class _Loop:
         self._confirms = False  # contenders are run again now
         self._searched = ""  # why the search before that has ended, in words
         self._limit: float | None = confirm.search_seconds(settings.max_cost_seconds)  # of trials of the kind that runs
-        self._num_confirmations, self._confirmations_before = 0, (0, 0.0)  # in all; number and cost before this call
+        self._num_confirmations = 0  # in all
+        self._confirmed_before: Mapping[int, TrialRecord] = {}  # confirmations as they were before this call
         self._hooks: list[threading.Thread] = []
         self._limits = trials.sweep.spec.limits  # of which it is not told yet whether their metrics are reported
         on_trial = settings.on_trial
@@ -437,23 +438,29 @@ class _Loop:
     def _begin_confirming(self) -> None:
         """Begins to run contenders again, and says what that costs."""
         self._confirms, self._exhausted, self._deadline.reason = True, False, None
-        before = list(self._counted().values())
-        self._confirmations_before = len(before), spent_seconds(before)
+        self._confirmed_before = dict(self._counted())
         began, history = time.monotonic(), self._trials.history()
         found = self._confirmer.ask(history, math.inf)
         self._limit = self._confirm.limit(self._settings.max_cost_seconds, self._trials.records, found)
         self._confirmer.ask(history, self._budget().next_trial_seconds)
-        self._listener.log(self._confirmer.price())
+        if (price := self._confirmer.price()) is not None:  # else the last line says why nothing is run
+            self._listener.log(price)
         self._designer_seconds += time.monotonic() - began
 
+    def _confirmed_now(self) -> tuple[int, float]:
+        """Returns how many confirmations this call has run, those that it took up again included, and their cost."""
+        before, now = self._confirmed_before, self._counted()
+        waited = [n for n, one in before.items() if not one.state.finished and now[n].state is not TrialState.WAITING]
+        return len(now) - len(before) + len(waited), spent_seconds(now.values()) - spent_seconds(before.values())
+
     def _confirmation_status(self) -> ConfirmationStatus:
-        number, before = self._confirmations_before
-        now, found = self._counted().values(), self._confirmer.question
+        (number, seconds), found = self._confirmed_now(), self._confirmer.question
+        before = spent_seconds(self._confirmed_before.values())
         return ConfirmationStatus(
             sure=None if found is None else found.sure,
             settled=found is not None and found.settled,
-            runs=len(now) - number,
-            spent_seconds=spent_seconds(now) - before,
+            runs=number,
+            spent_seconds=seconds,
             limit_seconds=None if self._limit is None else max(self._limit - before, 0.0),
             expected_seconds=self._confirmer.expected_seconds,
         )
@@ -461,9 +468,7 @@ class _Loop:
     def _verdict(self) -> str:
         """Returns what the confirmations have shown so far."""
         self._confirmer.ask(self._trials.history(), self._budget().next_trial_seconds)
-        number, seconds = self._confirmations_before
-        now = list(self._counted().values())
-        return self._confirmer.verdict(len(now) - number, spent_seconds(now) - seconds)
+        return self._confirmer.verdict(*self._confirmed_now())
 
     def _why_ended(self) -> str:
         if self._failed is not None:
@@ -584,6 +589,9 @@ class _Loop:
         number = event.trial.number
         if (wrong := cost_problem(event)) is not None:
             event = failed_by_cost(event, wrong, self._trials.records[number].cost_seconds)
+        if self._confirms and event.outcome.end is TrialEnd.OUT_OF_BUDGET:  # what is spent is not the sweep's budget
+            reason = event.outcome.reason.replace(TrialEnd.OUT_OF_BUDGET.text, AT_LIMIT)
+            event = dataclasses.replace(event, outcome=dataclasses.replace(event.outcome, reason=reason))
         outcome = event.outcome
         self._preemptions.add(outcome, len(self._trials.running))
         if self._preemptions.too_many:

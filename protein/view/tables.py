@@ -25,6 +25,7 @@ from protein.types import (
     TrialRecord,
     TrialState,
 )
+from protein.units import format_probability
 from protein.view import data, text
 from protein.view.text import MAX_CELL, MAX_TEXT, STEERING, cleaned
 
@@ -149,7 +150,7 @@ def answers(
     """What a sweep recommends: for each answer its config, the expected score and cost, and the scores of its runs."""
     numbers = [", ".join(str(trial.number) for trial in trials) for trials in runs]
     measured = [", ".join(text.score(trial.score) for trial in trials) for trials in runs]
-    kept = ["" if c.keeps is None else text.probability(c.keeps) for c in contenders]
+    kept = ["" if c.keeps is None else format_probability(c.keeps) for c in contenders]
     return fitted(
         width,
         Column("", names, keep=9),

@@ -137,12 +137,6 @@ def param(value: ParamValue) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
 
 
-def probability(value: float) -> str:
-    """Returns a probability as a percentage, which is never rounded to 0 or 100."""
-    percent = 100.0 * value
-    return "over 99 %" if percent > 99.0 else "under 1 %" if percent < 1.0 else f"{percent:.0f} %"
-
-
 def estimate(value: Estimate | None) -> str:
     """Returns an expected score with its 80 % interval: `18.20 (16.00 to 19.50)`."""
     return MISSING if value is None else f"{score(value.value)} ({interval(value)})"

@@ -25,9 +25,9 @@ from protein.engine.forecasts import ForecastQuality, Quantity, forecast_quality
 from protein.errors import ProteinError, SpaceError, UsageError
 from protein.space import Space
 from protein.types import Estimate, SweepRecord, TrialState, runs_trainer
-from protein.units import format_duration
+from protein.units import format_duration, format_probability
 from protein.urls import hidden
-from protein.view import commands, data, text
+from protein.view import commands, data
 from protein.web.answers import StillComputing
 from protein.web.background import Progress
 from protein.web.frame import Frame
@@ -149,7 +149,7 @@ def _choice(sweep: SweepRecord, choice: Choice, store: list[str]) -> dict[str, A
         "trials": [trial.number for trial in choice.trials],
         "score": data.estimate(contender.score),
         "cost_seconds": contender.expected_cost_seconds,
-        "limits_kept": None if contender.keeps is None else text.probability(contender.keeps),
+        "limits_kept": None if contender.keeps is None else format_probability(contender.keeps),
         "measured": list(contender.measured),
         "params": cells(contender.params),
         "under": under,

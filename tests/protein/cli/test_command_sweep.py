@@ -525,8 +525,10 @@ def test_contenders_are_run_again_on_fresh_seeds(folder: Path, capsys: pytest.Ca
     assert said["runs"] > 0 and said["before"]["trial"] in range(6) and 0.0 < said["sure"] <= 1.0
     assert said["verdict"].startswith("confirmed: " if said["settled"] else "not settled: ")
     assert "confirming takes about" in printed.err and "confirmation: run 2 of trial " in printed.err
+    assert "their limit of memory, is not stored" in printed.err
     assert main(["best", "train", "--confirm", "2", "--max-cost", "0.001s"]) == 0
     shown = capsys.readouterr().out
+    assert shown.count("settled: ") + shown.count("confirmed: ") == 1  # once, though nothing was run
     assert shown.index("before: trial") < shown.index("now: trial") < shown.index("tried as:")
     store = storage.open_store("runs/protein.db")
     record = store.find_sweep("train")

@@ -10,6 +10,7 @@ import pytest
 import small_sweep
 
 from protein import Float, Report, Space, Sweep, storage
+from protein.api import recommended
 from protein.api.function_sweep import SweepResult
 from protein.cli import main
 from protein.engine.designer import RandomDesigner
@@ -115,6 +116,25 @@ def test_a_share_of_the_budget_is_kept_for_them_and_a_kill_in_between_loses_noth
     larger = sweep(tmp_path, budget=24.0, confirm_share=0.5).run(noisy())
     assert sum(trial.kind is SuggestionKind.RANDOM for trial in larger.trials) == 11
     assert spent_seconds(again(larger)) <= 12.0
+
+
+def test_a_run_that_is_taken_up_again_is_counted_and_one_at_the_limit_says_so(tmp_path: Path) -> None:
+    def stop(call: int) -> None:
+        if call == 2:
+            raise KeyboardInterrupt
+
+    found = sweep(tmp_path, budget=16.0)
+    found.run(noisy(0.5))
+    cut = found.confirm(noisy(0.5, at=stop), max_cost=8.0)
+    assert cut.interrupted and ", 2 runs in 2s" in cut.ended  # one of them not to its end
+    waiting = again(cut)[-1].number
+    whole = found.confirm(noisy(0.5), max_cost=4.0)
+    later = [trial for trial in again(whole) if trial.number >= waiting]
+    assert f", {len(later)} runs in " in whole.ended and later[0].state is TrialState.COMPLETE
+    slow = found.confirm(noisy(0.5, cost=3.0), max_cost=2.0)
+    assert again(slow)[-1].end is TrialEnd.OUT_OF_BUDGET
+    assert again(slow)[-1].reason == "stopped at the limit of what confirming may cost"
+    assert recommended.best_cut_short(slow.trials) is None  # a larger budget of the sweep would not help it
 
 
 def test_limits_of_cost_and_of_contenders_are_kept(tmp_path: Path) -> None:
