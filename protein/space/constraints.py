@@ -4,9 +4,9 @@
     model == 'svc' and kernel in ['rbf', 'poly']
 
 The language is a small part of Python's expressions, parsed with `ast` and never executed as code: comparisons (also
-chained), `in` and `not in` with a list of plain values, `is None`, `and`, `or`, `not`, `+ - * / // %`, numbers,
-strings, True, False, None, and dotted names. There is no power, call, index or attribute access, so an expression
-cannot run code and cannot take long.
+chained), `in` and `not in` with a list of values, `is None`, `and`, `or`, `not`, `+ - * / // %`, numbers, strings,
+True, False, None, lists and tables of these (`layers == [64, 64]`), and dotted names. There is no power, call, index
+or attribute access, so an expression cannot run code and cannot take long.
 
 An expression is evaluated for many points at once: every name stands for an array of `num_points` values. Numbers are
 compared in float64, which is exact for integers up to 2**53.
@@ -62,7 +62,7 @@ _KINDS: dict[type[ast.cmpop], Literal["<=", "<", "=="]] = {
     **dict.fromkeys((ast.Lt, ast.Gt), "<"),
     ast.Eq: "==",
 }
-_LANGUAGE = "use comparisons, in [...], and, or, not, + - * / // %, numbers, strings and parameter names"
+_LANGUAGE = "use comparisons, in [...], and, or, not, + - * / // %, numbers, strings, lists and parameter names"
 _WORDS = ("and", "or", "not", "in", "is", "True", "False", "None")
 _MAX_CHARACTERS = 2000  # far above any constraint that a person writes; bounds the parser's work
 
@@ -154,6 +154,10 @@ class Expression:
                     else constant
                 )
                 return lambda values: _Result(value)
+            case ast.List() | ast.Tuple() | ast.Dict():
+                choice = np.empty((), dtype=object)  # as one value: NumPy would take a list apart
+                choice[()] = self._literal(node)
+                return lambda values: _Result(choice)
             case ast.Name() | ast.Attribute():
                 name = self._dotted(node)
                 self.names.add(name)
@@ -191,7 +195,8 @@ class Expression:
     def _note_equality(self, op: ast.cmpop, *sides: ast.expr) -> None:
         if isinstance(op, ast.Eq | ast.NotEq):
             names = [self._dotted(side) for side in sides if isinstance(side, ast.Name | ast.Attribute)]
-            values = [side.value for side in sides if isinstance(side, ast.Constant)]
+            plain = (ast.Constant, ast.List, ast.Tuple, ast.Dict)
+            values = [self._literal(side) for side in sides if isinstance(side, plain)]
             self.equals += zip(names, values, strict=False)
 
     def _one_of(self, left: ast.expr, listed: ast.expr, *, negated: bool) -> ast.expr:
@@ -201,11 +206,25 @@ class Expression:
         if not listed.elts:
             raise SpaceError(f"{self.what} '{self.text}' has an empty list, which nothing is in; list values in it")
         for value in listed.elts:
-            if not isinstance(value, ast.Constant) and _plain_number(value) is None:
-                raise self._refused(value)
+            self._literal(value)
         equal: list[ast.expr] = [ast.Compare(left, [ast.Eq()], [value]) for value in listed.elts]
         found = equal[0] if len(equal) == 1 else ast.BoolOp(ast.Or(), equal)
         return ast.UnaryOp(ast.Not(), found) if negated else found
+
+    def _literal(self, node: ast.expr) -> Any:
+        """Returns a plain value, or a list or a table of plain values. Raises `SpaceError` for anything else."""
+        match node:
+            case ast.Constant(value=bool() | int() | float() | str() | None as constant):
+                return constant
+            case ast.List(elts=items) | ast.Tuple(elts=items):
+                return [self._literal(item) for item in items]
+            case ast.Dict(keys=keys, values=items):
+                names = [key.value if isinstance(key, ast.Constant) else None for key in keys]
+                if all(isinstance(name, str) for name in names):
+                    return {name: self._literal(item) for name, item in zip(names, items, strict=True)}
+        if (number := _plain_number(node)) is not None:
+            return number
+        raise self._refused(node)
 
     def _names_in(self, node: ast.AST) -> list[str]:
         """Returns the names in an expression that `_compile` accepts, in their order."""

@@ -273,3 +273,39 @@ def test_a_condition_that_is_rarely_true_is_kept(parents: tuple[Parameter, str])
 
 def test_a_stored_space_without_conditions_has_no_new_key() -> None:
     assert set(Space([UNIT]).to_dict()["parameters"][0]) == {"type", "name", "low", "high", "scale", "default"}
+
+
+_PLAIN = st.one_of(st.integers(-3, 3), st.sampled_from(["a", "[1]", "", None, 0.5]))
+_JSON = st.recursive(
+    _PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2)
+)
+
+
+@given(choices=st.lists(_JSON, min_size=2, max_size=5, unique_by=repr), data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_condition_names_any_choice_as_python_writes_it(choices: list[Any], data: st.DataObject) -> None:
+    """Also a list or a table, alone or among others, on either side."""
+    parent, chosen = Categorical("m", choices), data.draw(st.sampled_from(choices))
+    some = data.draw(st.lists(st.sampled_from(choices), min_size=1, max_size=len(choices) - 1))
+    for text, holds in (
+        (f"m == {chosen!r}", [one == chosen for one in choices]),
+        (f"{chosen!r} != m", [one != chosen for one in choices]),
+        (f"m in {some!r}", [one in some for one in choices]),
+    ):
+        if all(holds) or not any(holds):  # which is refused
+            continue
+        space = Space([parent, Float("x", 0.0, 1.0, when=text)])
+        x_unit = space.to_unit_many([{"m": one, "x": 0.5} for one in choices])
+        assert space.active(x_unit)[:, 1].tolist() == holds, text
+        assert Space.from_dict(space.to_dict()) == space
+
+
+@pytest.mark.parametrize("text", ["m == [m]", "m == {1: 2}", "m == {**m}", "m == [1][0]", "m in [[x]]", "m == [1 + 1]"])
+def test_a_list_or_table_in_a_condition_holds_plain_values(text: str) -> None:
+    with pytest.raises(SpaceError, match="not allowed; use comparisons"):
+        Space([Categorical("m", [[1], "x"]), Float("x", 0.0, 1.0, when=text)])
+
+
+def test_a_list_that_is_no_choice_is_refused_by_name() -> None:
+    with pytest.raises(SpaceError, match=r"compares 'm' with \[1, 3\], which is none of its choices"):
+        Space([Categorical("m", [[1, 2], "x"]), Float("x", 0.0, 1.0, when="m == [1, 3]")])
