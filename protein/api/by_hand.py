@@ -130,7 +130,7 @@ def read_file(path: Path, spec: SweepSpec) -> list[dict[str, Any]]:
     kind = path.suffix.lower()
     readers: Mapping[str, Callable[[str], Any]] = {
         ".json": json.loads,
-        ".jsonl": lambda text: [json.loads(line) for line in text.splitlines() if line.strip()],
+        ".jsonl": _json_lines,
         ".csv": lambda text: _rows(text, spec),
         ".toml": tomllib.loads,
     }
@@ -265,6 +265,16 @@ def _flat(values: Mapping[str, Any], names: Sequence[str], prefix: str = "") -> 
         own = f"{prefix}{name}"
         is_table = isinstance(value, Mapping) and own not in names
         found |= _flat(value, names, f"{own}.") if is_table else {own: value}
+    return found
+
+
+def _json_lines(text: str) -> list[Any]:
+    found = []
+    for number, line in enumerate(text.split("\n"), 1):  # within a text other ends of a line may stand
+        try:
+            found += [json.loads(line)] if line.strip() else []
+        except json.JSONDecodeError as error:
+            raise ValueError(f"line {number}, column {error.colno}: {error.msg}") from error
     return found
 
 

@@ -54,7 +54,9 @@ def run_cancel(command: Command) -> int:
 
 def run_try(command: Command) -> int:
     arguments: TryArguments = command.arguments
-    if bool(command.values) == (arguments.file is not None):
+    if command.values and arguments.file is not None:
+        raise UsageError(f"--{next(iter(command.values))} and --file are both given; leave one of them out")
+    if not command.values and arguments.file is None:
         raise UsageError("give the values of one config, as in --lr 0.001, or a file of configs by --file")
     with stores.opened(arguments.store) as store:
         sweep = stores.find(store, arguments.sweep)

@@ -133,6 +133,14 @@ def read(text: str, source: str) -> SpaceFile:
     )
 
 
+def _fixed(name: str, value: Any, source: str) -> ParamValue:
+    """Returns a fixed value. Raises `UsageError` for one that no JSON holds: no store could keep it."""
+    if is_json(value):
+        return value
+    as_text = f'; for a program that reads it from a flag, write the text "{value}"' if isinstance(value, float) else ""
+    raise UsageError(f"{source}: the value {value!s:.80} of {name} is no {JSON_VALUE}{as_text}")
+
+
 def _collect(
     table: Mapping[str, Any],
     prefix: str,
@@ -150,7 +158,7 @@ def _collect(
                 f" {{ choices = [...] }}, and a fixed text as {{ value = {json.dumps(given)[:60]} }}"
             )
         if isinstance(given, bool | int | float | str):
-            fixed[name] = given
+            fixed[name] = _fixed(name, given, source)
         elif not isinstance(given, dict):
             fixed_value = ", or { value = [...] } for a fixed list" if isinstance(given, list) else ""
             raise UsageError(
@@ -165,9 +173,7 @@ def _collect(
                     )
             given = _with_json(name, given, source)
             if set(given) == {"value"}:
-                if not is_json(given["value"]) and not isinstance(given["value"], float):
-                    raise UsageError(f"{source}: the value {given['value']!s:.80} of {name} is no {JSON_VALUE}")
-                fixed[name] = given["value"]
+                fixed[name] = _fixed(name, given["value"], source)
             else:
                 parameters.append(_parameter(name, given, source))
                 if "value" in given:

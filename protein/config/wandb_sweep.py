@@ -284,7 +284,7 @@ class Parameters:
         return Float(name, float(first * exact), float(last * exact), scale, step=size)
 
     def _plain(self, value: Any, name: str) -> ParamValue:
-        if not is_json(value) and not isinstance(value, float):
+        if not is_json(value):
             raise self._error(
                 f"the value {_short(value)} of '{name}' is none of JSON; for a program that reads it from a flag, write"
                 f" the text {_short(str(value))}"

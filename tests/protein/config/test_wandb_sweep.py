@@ -258,6 +258,8 @@ def test_names_survive_with_a_command_of_the_users() -> None:
         ("b: {distribution: q_uniform, q: 1e-300, min: 0, max: 3}", "steps of 1e-300 (q) are too small for 0 to 3"),
         ("x: {values: [2026-01-01, 0.5]}", "none of JSON; for a program that reads it from a flag, write the text '20"),
         ("x: {value: {1: 2}}", "the value {1: 2} of 'x' is none of JSON"),
+        ("x: {value: .nan}", "the value nan of 'x' is none of JSON"),
+        ("x: {values: [1, .inf]}", "the value inf of 'x' is none of JSON"),
         ('x: {value: [{a: "b\\0"}]}', "has a character that no program can be given"),
         ('"a\\0b": {value: 1}', "has a character that no program can be given"),
         ("n: {distribution: log_uniform, min: 1, max: 1000}", "for bounds that are values write log_uniform_values"),
