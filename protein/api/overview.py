@@ -38,6 +38,7 @@ from protein.spelling import counted
 from protein.sweep import ownership
 from protein.sweep.ownership import Alive, Life
 from protein.types import (
+    CUT_SHORT,
     IMPORTED,
     Direction,
     Estimate,
@@ -61,7 +62,7 @@ MAX_NUMBERS = 3  # trials that are named for each way to fail
 _RECENT = 20  # trials, by whose pace the rest of a sweep is estimated
 _WIDER = 0.5  # of a range on its own scale: how much wider the next one is
 _LITTLE = 0.05  # of the interval of the recommended config's score: a gain that is not worth going on for
-_MANY_FAILURES = 0.2  # of the trials that ended
+_MANY = 0.2  # of the trials that ended: failures, or trials that a limit of cost has ended
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,7 +236,7 @@ class Overview:
     @property
     def whole_next(self) -> tuple[Line, ...]:
         """What to do next, by the store and by the models."""
-        return self.next + (() if self.found is None else self.found.next)
+        return self.next + (() if self.found is None else next_of(self.found, self.life))
 
 
 def overview(store: Store, sweep: SweepRecord, word: str | None = None) -> Overview:
@@ -276,7 +277,7 @@ def glance(store: Store, sweep: SweepRecord, word: str | None = None) -> Overvie
         eta_seconds=eta,
         running=tuple(map(_running, running)),
         failures=failures,
-        next=tuple(_next_by_store(sweep, known, failures, word)),
+        next=tuple(_next_by_store(sweep, known, now, failures, word)),
     )
 
 
@@ -298,6 +299,13 @@ def findings(answers: Answers, sweep: SweepRecord, word: str | None = None) -> F
         why_not_ranked=why_not,
         next=tuple(_next_by_models(answers, sweep, found, word)),
     )
+
+
+def next_of(found: Findings, life: str) -> tuple[Line, ...]:
+    """Returns what the models advise; while a process runs the sweep, for later, as another one is refused."""
+    if life != Life.RUNS:
+        return found.next
+    return tuple(Line(text=f"When it has ended: {line.text[:1].lower()}{line.text[1:]}") for line in found.next)
 
 
 def measured_best(store: Store, sweep: SweepRecord, known: SweepSummary) -> TrialRecord | None:
@@ -355,9 +363,11 @@ def _state(
 ) -> tuple[Line, ...]:
     """Returns what a sweep does now, or how it ended."""
     if now.life is Life.RUNS and sweep.requested is Request.RUN:
+        if not num_running:
+            return (Line(text=f"It runs, but none of its trials does now ({now.process()})."),)
         left = "" if eta_seconds is None else f"; the budget lasts about {text.seconds(eta_seconds)} more"
         runs = f"{counted(num_running, 'trial')} {'runs' if num_running == 1 else 'run'} now"
-        return (Line(text=sentence(f"It runs: {runs}{left}")),)
+        return (Line(text=f"{runs}{left}."),)
     if now.life is Life.ENDED and sweep.ended.startswith(ERROR):
         why, again = sweep.ended.removeprefix(ERROR), again_command(sweep, word)
         return (Line(text=f"It ended with an error: {_stopped(why)} {_go_on(sweep, again)}", command=again),)
@@ -431,18 +441,28 @@ def _failures(store: Store, sweep: SweepRecord, known: SweepSummary) -> tuple[Fa
 
 
 def _next_by_store(
-    sweep: SweepRecord, known: SweepSummary, failures: Sequence[Failure], word: str | None
-) -> "list[Line]":
-    """Returns what to do about failures, and about trials that wait."""
+    sweep: SweepRecord, known: SweepSummary, now: Alive, failures: Sequence[Failure], word: str | None
+) -> list[Line]:
+    """Returns what to do about failures, about a cap that ends many trials, and while there is no score."""
     found = []
-    name, store = sweep.spec.name, stores.store_words(word)
     ended = sum(number for end, number in known.ends.items() if end is not None)
     failed = sum(failure.count for failure in failures)
-    if failures and failed >= _MANY_FAILURES * ended:
+    cut = sum(known.ends.get(end, 0) for end in CUT_SHORT)
+    if failures and failed >= _MANY * ended:
         most = failures[0]
         why = most.kind if most.count == failed else f"{most.count} of them: {most.kind}"
-        line = f"{failed} of {ended} trials failed ({why}). Look at the last one, trial {most.numbers[-1]}:"
-        found.append(Line(text=line, command=commands.command("show", name, "--trial", str(most.numbers[-1]), *store)))
+        line = f"{failed} of {counted(ended, 'trial')} failed ({why}). Look at the last one, trial {most.numbers[-1]}:"
+        words = ["show", sweep.spec.name, "--trial", str(most.numbers[-1]), *stores.store_words(word)]
+        found.append(Line(text=line, command=commands.command(*words)))
+    if cut and cut >= _MANY * ended:
+        line = f"{cut} of {counted(ended, 'trial')} reached a limit of cost before the end. Allow more for one trial"
+        budget = sweep.max_cost_seconds
+        more = "" if budget is None else again_command(sweep, word, "--max-cost", format_duration(2.0 * budget))
+        found.append(Line(text=f"{line}, with a larger budget:" if more else f"{line}.", command=more))
+    if known.best is None and now.life is Life.RUNS:
+        found.append(Line(text="Wait: nothing can be recommended until a trial has been trained to its end."))
+    if known.best is None and now.life is Life.NONE:
+        found.append(Line(text="Start it.", command=again_command(sweep, word)))
     return found
 
 
@@ -500,7 +520,7 @@ def train_command(sweep: SweepRecord, choice: Choice, word: str | None) -> str:
     return commands.command("train", "--env", spec.env, "--from", spec.name, *stores.store_words(word))
 
 
-def _trust(answers: Answers, found: Recommendation) -> "list[Line]":
+def _trust(answers: Answers, found: Recommendation) -> list[Line]:
     """Returns how far the recommended config can be trusted."""
     contender, number = found.best.contender, found.best.trial.number
     measured = [text.score(score) for score in contender.measured]
@@ -511,7 +531,8 @@ def _trust(answers: Answers, found: Recommendation) -> "list[Line]":
         listed = ", ".join(measured[:5]) + (", ..." if len(measured) > 5 else "")
         first = f"It was run {contender.runs} times: {listed}. Its expected true score is {expected}."
     lines = [Line(text=first), *(Line(text=sentence(note)) for note in found.notes())]
-    return [*lines, Line(text=sentence(_held(answers.held().verdict)))]
+    held = answers.held()
+    return [*lines, Line(text=sentence(_held(held.verdict)))] if held.forecasts else lines
 
 
 def _held(verdict: str) -> str:
@@ -538,7 +559,7 @@ def ranking(answers: Answers) -> tuple[list[Factor], str]:
     ], ""
 
 
-def _next_by_models(answers: Answers, sweep: SweepRecord, found: Recommendation, word: str | None) -> "list[Line]":
+def _next_by_models(answers: Answers, sweep: SweepRecord, found: Recommendation, word: str | None) -> list[Line]:
     """Returns what to do next: go on or stop, run the recommended config again, widen a range."""
     lines = []
     ahead = answers.outlook()
@@ -581,7 +602,7 @@ def _again(sweep: SweepRecord, found: Recommendation, word: str | None) -> Line:
     return Line(text=line, command=commands.command("best", name, "--confirm", *stores.store_words(word)))
 
 
-def _wider(sweep: SweepRecord, ends: Sequence[RangeEnd], word: str | None) -> "list[Line]":
+def _wider(sweep: SweepRecord, ends: Sequence[RangeEnd], word: str | None) -> list[Line]:
     """Says which ranges to widen, with a command that does it in a new sweep, which learns from this one."""
     wide = {end.name: bound for end in ends if (bound := wider_bound(stored_space(sweep.spec), end)) is not None}
     lines = [sentence(end.text()) for end in ends]

@@ -197,8 +197,8 @@ def _outlook(known: Answers, sweep: SweepRecord, store: list[str]) -> dict[str, 
     return {"spent_seconds": found.spent_seconds, "highest": found.room <= 0, "spans": spans}
 
 
-def _overview(known: Answers, sweep: SweepRecord, store: list[str]) -> dict[str, Any]:
-    return dataclasses.asdict(overview.findings(known, sweep, store[-1] if store else None))
+def _overview(known: Answers, sweep: SweepRecord, store: list[str]) -> overview.Findings:
+    return overview.findings(known, sweep, store[-1] if store else None)
 
 
 KINDS: Mapping[str, _Make] = {

@@ -9,6 +9,7 @@ from starlette.routing import BaseRoute
 from protein.api import overview
 from protein.direction import shown_score
 from protein.errors import UsageError
+from protein.sweep.ownership import alive
 from protein.types import SweepRecord
 from protein.web import findings
 from protein.web.answers import Query, get
@@ -25,9 +26,12 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
         numbers = [one.number for one in found.running]
         shown = [*numbers, found.best_measured] if numbers and found.best_measured is not None else numbers
         known = viewer.background.known(("overview", record.id))
+        value = None if known is None else known.value
         return {
             **dataclasses.asdict(found),
-            "found": None if known is None else known.value,  # an earlier answer is shown until the newest is there
+            "found": None
+            if value is None
+            else _told(value, found.life),  # an earlier answer is shown until the newest is there
             "requested": str(record.requested),
             "ended": record.ended,
             "created_at": record.created_at.timestamp(),
@@ -35,9 +39,18 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
         }
 
     def models(query: Query) -> dict[str, Any]:
-        return findings.asked(findings.finding(viewer, _name(query), "overview"))
+        name = _name(query)
+        found = findings.asked(findings.finding(viewer, name, "overview"))
+        if found["value"] is None:
+            return found
+        return {**found, "value": _told(found["value"], str(alive(viewer.store, viewer.sweep(name)).life))}
 
     return [get("/overview", glance), get("/overview/findings", models)]
+
+
+def _told(found: overview.Findings, life: str) -> dict[str, Any]:
+    """Returns findings as plain data; what to do depends on whether a process runs the sweep."""
+    return dataclasses.asdict(dataclasses.replace(found, next=overview.next_of(found, life)))
 
 
 def _curves(viewer: Viewer, sweep: SweepRecord, numbers: Sequence[int]) -> list[dict[str, Any]]:

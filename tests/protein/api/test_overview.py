@@ -98,6 +98,7 @@ def texts(found: Overview) -> list[str]:
 
 def test_the_answers_are_those_of_the_store_and_plain_data(stored: tuple[Store, str]) -> None:
     store, url = stored
+    store.set_ended(store.list_sweeps()[0].id, "the budget is spent")
     [sweep] = store.list_sweeps()
     found = overview(store, sweep, url)
     assert json.loads(json.dumps(dataclasses.asdict(found), allow_nan=False))["sweep"] == "pong"
@@ -184,7 +185,11 @@ def test_what_runs_is_said_with_its_score_and_how_long_the_budget_lasts(stored: 
     found = glance(store, sweep)
     assert [(one.number, one.score, one.cost_seconds) for one in found.running] == [(7, 2.0, 2.0)]
     assert found.eta_seconds == pytest.approx(240.0 - found.spent_seconds)  # a trial of this store takes no time at all
-    assert found.state[0].text == "It runs: 1 trial runs now; the budget lasts about 8.00s more."
+    assert found.state[0].text == "1 trial runs now; the budget lasts about 8.00s more."
+    found = overview(store, sweep)
+    assert found.found is not None and any(line.command for line in found.found.next)
+    assert all(line.text.startswith("When it has ended: ") for line in found.whole_next if "again" in line.text)
+    assert not any("--confirm" in line.command for line in found.whole_next)  # beside the process it would be refused
 
 
 def test_a_command_that_goes_on_defines_the_same_sweep(empty: Store) -> None:

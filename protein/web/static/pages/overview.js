@@ -102,7 +102,6 @@ export async function render(root, context) {
     const mayRun = !["ended", "gone"].includes(found.life);
     fill(rooms.head, h("header", { class: "trial-head" },
       h("h1", { text: name }), h("span", { class: "muted", text: `${found.env}, ${found.method}${found.lower_is_better ? ", lower is better" : ""}` }),
-      found.running.length ? stateMark("running", `${found.running.length} running`) : null,
       h("span", { class: "space" }),
       api.live && (asked !== "run" || mayRun) ? h("div", { class: "controls" },
         asked === "run" ? [button("Pause", "pause", "Start no new trial; those that run go on"), button("Stop", "stop", "End the sweep as Ctrl-C does: running trials are interrupted")]
@@ -131,7 +130,7 @@ export async function render(root, context) {
   function drawRunning() {
     if (!found.running.length) return fill(rooms.running);
     const best = found.curves.find((one) => one.number === found.best_measured);
-    return fill(rooms.running, card("Running now", h("div", { class: "running" }, found.running.map((one) => {
+    return fill(rooms.running, card("Running now", h("div", { class: "running-now" }, found.running.map((one) => {
       const curve = found.curves.find((other) => other.number === one.number);
       const left = one.expected_seconds === null ? "" : one.expected_seconds > one.cost_seconds
         ? `, about ${seconds(one.expected_seconds - one.cost_seconds)} left` : ", longer than expected";
