@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import UnionType
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args, get_origin, get_type_hints
 
-from protein.types import Estimate, Limit, Params, TrialEnd, TrialRecord, TrialState
+from protein.types import Estimate, Limit, Params, SuggestionKind, TrialEnd, TrialRecord, TrialState
 
 if TYPE_CHECKING:  # `protein --help` loads this file, and does not need numpy
     import numpy as np
@@ -161,17 +161,18 @@ class Dot:
     run_seconds: float
     lost_seconds: float
     excluded: bool
+    confirms: bool
 
 
-DOT_FIELDS = ("state", "end", "score", "cost_seconds", "continued_seconds", "lost_seconds", "excluded")
+DOT_FIELDS = ("state", "end", "score", "cost_seconds", "continued_seconds", "lost_seconds", "excluded", "kind")
 
 
 def dots(columns: TrialColumns) -> list[Dot]:
     """Returns the trials of columns that have at least `DOT_FIELDS`."""
     scores = [None if score != score else score for score in columns.score.tolist()]  # NaN is not itself
     costs = (columns.cost_seconds.tolist(), columns.run_seconds.tolist(), columns.lost_seconds.tolist())
-    excluded = columns.excluded.tolist()
-    fields = zip(columns.number.tolist(), columns.state, columns.end, scores, *costs, excluded, strict=True)
+    flags = (columns.excluded.tolist(), [kind is SuggestionKind.REEVALUATION for kind in columns.kind])
+    fields = zip(columns.number.tolist(), columns.state, columns.end, scores, *costs, *flags, strict=True)
     return list(itertools.starmap(Dot, fields))
 
 
@@ -199,18 +200,20 @@ class CurveColumns:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SweepSummary:
-    """A sweep's trials in a few numbers. Excluded trials count in `ends` and `spent_seconds` alone.
+    """A sweep's trials in a few numbers. Excluded trials count in `ends` and in what was spent alone.
 
     Attributes:
-        ends: how many trials ended how; None: how many have not finished.
+        ends: how many trials ended how, without confirmations; None: how many have not finished, of both kinds.
         excluded: how many trials are excluded.
-        spent_seconds: what all trials have cost, unfinished ones and what was lost included.
+        spent_seconds: what all trials but confirmations have cost, unfinished ones and what was lost included.
         best: number of the complete trial with the highest score, of equal ones the cheapest run; None: there is none.
         best_score: its score, as it is stored.
         cut_short: number of the trial with the highest score among those that a limit of cost has ended, if any.
         running: numbers and owners of the running trials.
         waiting: numbers of the trials that wait to be taken up again, or for their first start.
         queued: numbers of those that wait for their first start, as people have queued them.
+        confirmations: how many confirmations have finished.
+        confirming_seconds: what confirmations have cost, unfinished ones and what was lost included.
     """
 
     ends: Mapping[TrialEnd | None, int]
@@ -221,4 +224,6 @@ class SweepSummary:
     running: Mapping[int, str]
     waiting: tuple[int, ...] = ()
     queued: tuple[int, ...] = ()
+    confirmations: int = 0
+    confirming_seconds: float = 0.0
     best_score: float | None = None

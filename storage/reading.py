@@ -52,7 +52,7 @@ from protein.columns import (
 )
 from protein.errors import StoreError
 from protein.spelling import nearest
-from protein.types import QUEUED, Annotation, TrialEnd, TrialState
+from protein.types import QUEUED, Annotation, SuggestionKind, TrialEnd, TrialState
 
 from . import values
 from .tables import AnnotationRow, MeasurementRow, SweepRow, TrialRow
@@ -435,12 +435,17 @@ def summaries(session: Session, sweep_ids: Collection[int] | None) -> dict[int, 
     known = known if sweep_ids is None else known.where(SweepRow.id.in_(sorted(set(sweep_ids))))
     ids = session.scalars(known).all()
     ends: dict[int, dict[TrialEnd | None, int]] = {key: {} for key in ids}
-    spent = dict.fromkeys(ids, 0.0)
-    counted = select(t.sweep_id, t.end, func.count(), func.sum(t.cost_seconds + t.lost_seconds))
-    counted = counted.where(*mine).group_by(t.sweep_id, t.end)
-    for key, end, count, seconds in session.execute(counted):
-        ends[key][None if end is None else TrialEnd(end)] = count
-        spent[key] += seconds
+    spent, confirming, confirmations = dict.fromkeys(ids, 0.0), dict.fromkeys(ids, 0.0), dict.fromkeys(ids, 0)
+    confirms = case((t.kind == SuggestionKind.REEVALUATION.value, 1), else_=0)
+    counted = select(t.sweep_id, t.end, confirms, func.count(), func.sum(t.cost_seconds + t.lost_seconds))
+    counted = counted.where(*mine).group_by(t.sweep_id, t.end, confirms)
+    for key, end, is_confirmation, count, seconds in session.execute(counted):
+        (confirming if is_confirmation else spent)[key] += seconds
+        if is_confirmation and end is not None:
+            confirmations[key] += count
+        else:
+            kind = None if end is None else TrialEnd(end)
+            ends[key][kind] = ends[key].get(kind, 0) + count
     excluded = dict.fromkeys(ids, 0)
     a = AnnotationRow
     flagged = select(a.sweep_id, func.count()).where(a.excluded).group_by(a.sweep_id)
@@ -477,6 +482,8 @@ def summaries(session: Session, sweep_ids: Collection[int] | None) -> dict[int, 
             running=running[key],
             waiting=tuple(waiting[key]),
             queued=tuple(queued[key]),
+            confirmations=confirmations[key],
+            confirming_seconds=round(confirming[key], 9),
         )
         for key in ids
     }

@@ -332,7 +332,7 @@ def readable(store: Store, sweep: SweepRecord, *, most: int = MAX_WHOLE) -> Read
 
 
 def _fields(sweep: SweepRecord) -> tuple[str, ...]:
-    return (*DOT_FIELDS, "kind", *(["metrics"] if sweep.spec.limits else []))
+    return (*DOT_FIELDS, *(["metrics"] if sweep.spec.limits else []))
 
 
 def sweep_outlook(sweep: SweepRecord, trials: Sequence[TrialRecord], sample: Sample | None = None) -> Outlook | None:

@@ -508,10 +508,11 @@ class _Lines:
     def conclude(self, result: SweepResult, store: str | None) -> None:
         """Prints why the sweep ended, what was found, and the command that shows it."""
         ended = "interrupted, run it again to resume" if result.interrupted else result.ended
-        counted = ", ".join(data.counts(result.trials).ends())
-        trials = _count(len(result.trials)) + (f" ({counted})" if counted else "")
-        spent = text.seconds(spent_seconds(result.trials))
-        self._print(f"sweep '{result.name}': {ended}; {trials}; {spent} spent")
+        far = data.progress(result.trials)
+        counted = ", ".join(far.counts.ends())
+        trials = _count(far.counts.total) + (f" ({counted})" if counted else "")
+        spent = f"{text.seconds(far.spent_seconds)} spent{far.confirmed()}"
+        self._print(f"sweep '{result.name}': {ended}; {trials}; {spent}")
         for line in result.summary.splitlines() or ["no complete trial"]:
             self._print(line)
         view = "show" if result.best is None else "best"  # `protein best` needs a complete trial

@@ -269,7 +269,8 @@ def glance(store: Store, sweep: SweepRecord, word: str | None = None) -> Overvie
         headline=_headline(sweep, best, known, failures),
         best_measured=None if best is None else best.number,
         spent=text.seconds(known.spent_seconds)
-        + (" spent, no budget set" if budget is None else f" of {text.seconds(budget)} spent"),
+        + (" spent, no budget set" if budget is None else f" of {text.seconds(budget)} spent")
+        + text.confirmed(known.confirmations, known.confirming_seconds),
         spent_seconds=known.spent_seconds,
         budget_seconds=budget,
         counts=tuple(([f"{counts.running} running"] if counts.running else []) + counts.ends()),

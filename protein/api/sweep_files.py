@@ -540,7 +540,8 @@ def _compare(source: "WholeStore", target: "WholeStore", sweeps: Sequence[SweepR
 
 def _summed(store: "WholeStore", sweep: SweepRecord) -> tuple[object, ...]:
     known = store.summaries([sweep.id])[sweep.id]
-    return known.ends, known.excluded, round(known.spent_seconds, 6), known.best
+    seconds = round(known.spent_seconds, 6), round(known.confirming_seconds, 6)
+    return known.ends, known.excluded, known.confirmations, *seconds, known.best
 
 
 def require_idle(store: "WholeStore", sweep: SweepRecord, done: str) -> None:

@@ -5,7 +5,6 @@ runs the likeliest contenders again before. `pareto` shows the fronts, measured 
 terminal, and a picture.
 """
 
-import collections
 import contextlib
 import dataclasses
 import math
@@ -44,7 +43,7 @@ from protein.direction import shown_trial
 from protein.engine.results import RangeEnd
 from protein.errors import UsageError
 from protein.ports import SweepStatus
-from protein.types import Limit, SweepRecord, TrialEnd, TrialRecord, TrialState, runs_command
+from protein.types import Limit, SweepRecord, TrialEnd, runs_command
 from protein.units import parse_duration
 from protein.view import commands, data, tables, text
 from protein.view.scatter import LEGEND_EXPECTED, scatter
@@ -297,7 +296,7 @@ def run_pareto(command: Command) -> int:
         found = answers.recommendation()  # the best and the knee are those that `protein best` names
     direction = sweep.spec.direction
     best_measured = records[numbers[-1]] if numbers else None
-    far = _progress(trials, best_measured)
+    far = data.Progress.of_columns(trials, best=best_measured)
     knee = None if found.knee is None else found.knee.trial.number
     best = found.best.trial.number
     costs = (trials.cost_seconds, trials.run_seconds)
@@ -356,14 +355,6 @@ def run_pareto(command: Command) -> int:
     if arguments.png is not None:
         console.print(f"\nplot: {arguments.png}", soft_wrap=True)
     return 0
-
-
-def _progress(trials: TrialColumns, best: TrialRecord | None) -> data.Progress:
-    waiting = sum(state is TrialState.WAITING for state in trials.state)
-    spent = math.fsum(np.concatenate([trials.cost_seconds, trials.lost_seconds]))
-    return data.Progress(
-        counts=data.counts_of(collections.Counter(trials.end), waiting), spent_seconds=spent, best=best
-    )
 
 
 def _highest_cut_short(trials: TrialColumns) -> list[int]:

@@ -4,7 +4,6 @@ With `--watch` the store is asked every few seconds, and only for what has chang
 (`Store.columns`).
 """
 
-import collections
 import contextlib
 import dataclasses
 import time
@@ -25,7 +24,7 @@ from protein.ports import Store
 from protein.run.lease import dead_owners
 from protein.sweep import ownership
 from protein.sweep.ownership import Alive, Life, alive
-from protein.types import Request, SweepRecord, TrialRecord, TrialState, spent_seconds
+from protein.types import Request, SweepRecord, TrialRecord, TrialState
 from protein.view import data, tables, text
 from protein.view import outlook as outlook_views
 
@@ -126,6 +125,8 @@ def _progress(store: Store, sweep: SweepRecord, known: SweepSummary) -> data.Pro
         counts=data.counts_of(known.ends, len(known.waiting) + len(_interrupted(known))),
         spent_seconds=known.spent_seconds,
         best=best[0] if best else None,
+        confirmations=known.confirmations,
+        confirming_seconds=known.confirming_seconds,
     )
 
 
@@ -232,10 +233,8 @@ class _Seen:
         self.cursor = changed.cursor  # last: what a failing store kept from being read is read next time
 
     def progress(self) -> data.Progress:
-        known = list(self.trials.values())
-        ended = collections.Counter(trial.end for trial in known)
-        waiting = sum(trial.state is TrialState.WAITING for trial in known) + len(self.running) - len(self.alive)
-        return data.Progress(counts=data.counts_of(ended, waiting), spent_seconds=spent_seconds(known), best=self.best)
+        gone = len(self.running) - len(self.alive)
+        return data.Progress.of(list(self.trials.values()), best=self.best, num_interrupted=gone)
 
     @property
     def alive(self) -> list[TrialRecord]:

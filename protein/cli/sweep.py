@@ -49,7 +49,6 @@ from protein.types import (
     parse_limits,
     runs_command,
     runs_trainer,
-    spent_seconds,
     unbroken,
 )
 from protein.units import format_duration, parse_duration, parse_share, parse_size
@@ -103,7 +102,7 @@ def run(command: Command) -> int:
         return 1
     assert terminal.beginning is not None
     budget, before = terminal.beginning.settings.max_cost_seconds, terminal.beginning.num_trials
-    if budget is not None and status.spent_seconds >= budget and len(status.trials) == before:
+    if budget is not None and status.spent_seconds >= budget and data.counts(status.trials).total == before:
         _print_larger_budget(console, budget, status.spent_seconds, command)
     return 0
 
@@ -458,8 +457,9 @@ def _conclude(console: Console, status: SweepStatus, store: str | None) -> None:
 
 def _print_counts(console: Console, sweep: SweepRecord, trials: Sequence[TrialRecord], ended: str = "") -> None:
     """Prints in one line how the trials have ended, what they cost, and why no more were started, if that is known."""
-    counted = ", ".join(data.counts(trials).ends()) or "none finished"
-    line = f"\nsweep '{sweep.spec.name}': {counted}; {text.seconds(spent_seconds(trials))} spent"
+    far = data.progress(trials)
+    counted = ", ".join(far.counts.ends()) or "none finished"
+    line = f"\nsweep '{sweep.spec.name}': {counted}; {text.seconds(far.spent_seconds)} spent{far.confirmed()}"
     console.print(Text(f"{line}; {ended}" if ended else line, style="bold"), soft_wrap=True)
 
 

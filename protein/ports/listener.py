@@ -46,7 +46,8 @@ class SweepStatus:
 
     @property
     def spent_seconds(self) -> float:
-        return spent_seconds(self.trials)
+        """What all trials but confirmations have cost."""
+        return spent_seconds(trial for trial in self.trials if not trial.confirms)
 
     @property
     def never_scored(self) -> TrialRecord | None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from protein.columns import cell
 from protein.engine.forecasts import MAX_Z, Quantity, z_score
 from protein.space.parameters import Categorical, Integer, Parameter
+from protein.spelling import counted
 from protein.types import Estimate, Measurement, ParamValue, TrialEnd, TrialRecord, TrialState
 
 if TYPE_CHECKING:
@@ -228,6 +229,11 @@ def sparkline(curve: Sequence[Measurement], width: int) -> str:
     if not span > 0:
         return SPARKS[0] * len(levels)
     return "".join(SPARKS[min(int((level - low) / span * len(SPARKS)), len(SPARKS) - 1)] for level in levels)
+
+
+def confirmed(number: int, total_seconds: float) -> str:
+    """Returns what confirmations took, to follow what was spent, as "; 7 confirmations took 12m00s"; or ""."""
+    return f"; {counted(number, 'confirmation')} took {seconds(total_seconds)}" if number else ""
 
 
 def shorten(text: str, width: int) -> str:

@@ -42,7 +42,7 @@ from protein.errors import UsageError
 from protein.ports import Store
 from protein.spelling import counted
 from protein.sweep.ownership import Life
-from protein.types import SweepRecord, spent_seconds
+from protein.types import SweepRecord
 from protein.view import commands, data, text
 from protein.view.figures.front import NO_SCORE, front
 from protein.view.figures.style import save_to
@@ -571,10 +571,11 @@ def _summary(store: Store, sweeps: Sequence[SweepRecord], about: str) -> str:
     parts = [f"<h1>Protein: report of {html.escape(about)}</h1>"]
     subjects = [(sweep, store.trials(sweep.id, curves=False)) for sweep in sweeps]
     for sweep, trials in subjects:
-        counted = ", ".join(data.counts(trials).ends()) or "no trial has finished"
-        spent = text.seconds(spent_seconds(trials))
+        far = data.progress(trials)
+        counted = ", ".join(far.counts.ends()) or "no trial has finished"
+        spent = text.seconds(far.spent_seconds)
         parts.append(f"<h2>{html.escape(sweep.spec.name)}</h2>")
-        parts.append(f"<p>{html.escape(f'{sweep.spec.env}: {counted}; {spent} of training')}</p>")
+        parts.append(f"<p>{html.escape(f'{sweep.spec.env}: {counted}; {spent} of training{far.confirmed()}')}</p>")
         drawn: dict[str, Any] = {}
         try:
             found = recommendation(sweep, trials)

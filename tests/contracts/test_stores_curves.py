@@ -9,14 +9,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from store_samples import LEASE_SECONDS, filled_sweep, new_sweep, points, start
 
-from protein.columns import MAX_CURVE_POINTS, MAX_CURVES
+from protein.columns import MAX_CURVE_POINTS, MAX_CURVES, dots
 from protein.errors import StoreError
 from protein.ports import Store
 from protein.types import (
     Measurement,
     Outcome,
+    SuggestionKind,
     TrialEnd,
+    TrialState,
 )
+from protein.view import data
 
 # Columns
 
@@ -120,6 +123,32 @@ def test_a_summary_counts_what_the_trials_say(store: Store) -> None:
     alone = store.summaries([sweep.id])[sweep.id]  # a server may add up costs in another order
     assert dataclasses.replace(alone, spent_seconds=found.spent_seconds) == found
     assert store.summaries([]) == store.summaries([99]) == {}
+
+
+def test_confirmations_are_counted_apart(store: Store) -> None:
+    """Every way to count them says the same: in the database, from records, from columns."""
+    sweep = new_sweep(store)
+    runs = [
+        (SuggestionKind.SEARCH, TrialEnd.COMPLETE, 4.0),
+        (SuggestionKind.REEVALUATION, TrialEnd.COMPLETE, 2.0),
+        (SuggestionKind.SEARCH, TrialEnd.CAPPED, 8.0),
+        (SuggestionKind.REEVALUATION, TrialEnd.INTERRUPTED, 0.5),
+        (SuggestionKind.REEVALUATION, None, 0.0),
+        (SuggestionKind.SEARCH, None, 0.0),
+    ]
+    for kind, end, cost in runs:
+        trial = start(store, sweep, kind=kind)
+        if end is not None:
+            score = None if end.state is TrialState.FAILED else 1.0
+            store.finish_trial(trial, Outcome(end=end, score=score, cost_seconds=cost, reason="why"))
+    found = store.summaries()[sweep.id]
+    assert found.ends == {TrialEnd.COMPLETE: 1, TrialEnd.CAPPED: 1, None: 2}
+    assert (found.spent_seconds, found.confirmations, found.confirming_seconds) == (12.0, 2, 2.5)
+    columns, records = store.columns(sweep.id), store.trials(sweep.id)
+    far = [data.Progress.of(known, best=None) for known in (dots(columns), records)]
+    assert far[0] == far[1] == data.Progress.of_columns(columns, best=None)
+    assert far[0].counts == data.counts_of(found.ends, 0) == data.counts(records)
+    assert (far[0].spent_seconds, far[0].confirmed()) == (12.0, "; 2 confirmations took 2.50s")
 
 
 def test_the_best_of_equal_trials_is_the_cheapest_that_is_not_excluded(store: Store) -> None:

@@ -60,12 +60,11 @@ def start(
     params: Params | None = None,
     lease_seconds: float = LEASE_SECONDS,
     number: int | None = None,
+    kind: SuggestionKind = SuggestionKind.INITIAL_CONFIG,
 ) -> Trial:
     return store.start_trial(
         sweep.id,
-        Suggestion(
-            params=params or {"train.learning_rate": 0.01}, kind=SuggestionKind.INITIAL_CONFIG, origin="initial config"
-        ),
+        Suggestion(params=params or {"train.learning_rate": 0.01}, kind=kind, origin="initial config"),
         seed=1,
         owner=owner,
         lease_seconds=lease_seconds,

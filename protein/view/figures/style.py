@@ -24,7 +24,7 @@ from protein.engine import pareto
 from protein.engine.pareto import MIN_COST_SECONDS
 from protein.errors import UsageError
 from protein.spelling import counted
-from protein.types import Direction, SweepRecord, TrialRecord, spent_seconds
+from protein.types import Direction, SweepRecord, TrialRecord
 from protein.units import format_duration
 from protein.view import data, text
 from protein.view.scatter import bounds, cost_bounds, cost_ticks
@@ -190,9 +190,9 @@ def title(sweeps: Sequence[Subject]) -> str:
     """Returns the line above a picture: which sweeps, how many trials, and what they cost."""
     if len(sweeps) == 1:
         record, trials = sweeps[0]
-        spent = text.seconds(spent_seconds(trials))
-        finished = data.counts(trials).finished
-        return f"{plain(record.spec.name)}: {counted(finished, 'trial')}, {spent} of training"
+        far = data.progress(trials)
+        line = f"{counted(far.counts.finished, 'trial')}, {text.seconds(far.spent_seconds)} of training"
+        return f"{plain(record.spec.name)}: {line}{far.confirmed()}"
     return text.shorten(", ".join(plain(record.spec.name) for record, _ in sweeps), 100)
 
 

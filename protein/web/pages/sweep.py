@@ -17,7 +17,7 @@ from protein.direction import shown_score
 from protein.engine.gp import Array
 from protein.errors import UsageError
 from protein.sweep.ownership import alive
-from protein.types import SweepRecord, TrialEnd, TrialState, runs_trainer
+from protein.types import SuggestionKind, SweepRecord, TrialEnd, TrialState, runs_trainer
 from protein.view import commands
 from protein.web import findings
 from protein.web.answers import Query, get
@@ -215,7 +215,8 @@ def progress(frame: Frame, states: Any, ended: Array, own: Array) -> dict[str, A
     scores = np.where(states == TrialState.COMPLETE, frame.stored_score(), np.nan)
     scores = np.where((frame.columns["excluded"].values == 1) | ~frame.within_limits(), np.nan, scores)[order]
     best = np.fmax.accumulate(scores) if len(scores) else scores
-    spent = np.cumsum(np.nan_to_num(own[order]))
+    searched = np.array(frame.columns["kind"].listed(), dtype=object)[order] != SuggestionKind.REEVALUATION.value
+    spent = np.cumsum(np.where(searched, np.nan_to_num(own[order]), 0.0))  # confirmations are told apart
     step = max(1, -(-len(order) // MAX_STEPS))
     shown = np.unique(np.append(np.arange(0, len(order), step), max(len(order) - 1, 0)))[: len(order)]
     direction = frame.sweep.spec.direction
@@ -223,7 +224,7 @@ def progress(frame: Frame, states: Any, ended: Array, own: Array) -> dict[str, A
         "at": ended[order][shown].tolist(),
         "spent": spent[shown].tolist(),
         "best": [None if np.isnan(one) else shown_score(float(one), direction) for one in best[shown]],
-        "trials": (shown + 1).tolist(),
+        "trials": np.cumsum(searched)[shown].tolist(),
     }
 
 

@@ -17,7 +17,7 @@ from protein.columns import SweepSummary
 from protein.direction import shown_score
 from protein.run.lease import dead_owners
 from protein.sweep.ownership import Life, alive, life_lines
-from protein.types import ARCHIVED, Request, SweepRecord, TrialEnd, TrialState
+from protein.types import ARCHIVED, Request, SuggestionKind, SweepRecord, TrialEnd, TrialState
 from protein.view import data
 from protein.web.answers import Query, get
 from protein.web.frame import Frame, Table
@@ -186,6 +186,8 @@ def described(sweep: SweepRecord, counted: SweepSummary | None) -> dict[str, Any
         **found,
         "spent_seconds": counted.spent_seconds,
         "trials": sum(counted.ends.values()),
+        "confirmations": counted.confirmations,
+        "confirming_seconds": counted.confirming_seconds,
         "states": counts,
         "excluded": counted.excluded,
         "interrupted": interrupted(counted.running),
@@ -200,12 +202,17 @@ def interrupted(running: Mapping[int, str]) -> list[int]:
 
 def summary(frame: Frame) -> dict[str, Any]:
     """Returns the same as `described`, from a frame."""
-    ends = Counter(None if end is None else TrialEnd(str(end)) for end in frame.columns["end"].listed())
-    costs = [frame.columns[name].floats() for name in ("cost_seconds", "lost_seconds")]
+    confirms = np.array(frame.columns["kind"].listed()) == SuggestionKind.REEVALUATION.value
+    confirmed = confirms & np.array([end is not None for end in frame.columns["end"].listed()], dtype=bool)
+    listed = zip(frame.columns["end"].listed(), confirmed, strict=True)
+    ends = Counter(None if end is None else TrialEnd(str(end)) for end, apart in listed if not apart)
+    costs = np.stack([np.nan_to_num(frame.columns[name].floats()) for name in ("cost_seconds", "lost_seconds")])
     found = SweepSummary(
         ends=ends,
         excluded=int(np.count_nonzero(frame.columns["excluded"].values)),
-        spent_seconds=math.fsum(np.concatenate(costs)),
+        spent_seconds=math.fsum(costs[:, ~confirms].ravel()),
+        confirmations=int(confirmed.sum()),
+        confirming_seconds=math.fsum(costs[:, confirms].ravel()),
         best=None,
         cut_short=None,
         running={},
