@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 Place = str | os.PathLike[str]  # a path or URL
 
-__all__ = ["compare", "curves", "front", "importance", "parallel"]
+__all__ = ["compare", "curves", "front", "history", "importance", "parallel"]
 
 
 def front(*sweeps: str | SweepResult, store: Place | None = None) -> "Figure":
@@ -82,6 +82,22 @@ def curves(
     """
     found = _read(sweeps, store, curves_of=lambda records: curve_figures.needed(records, trials))
     return curve_figures.curves(found, x=x, trials=trials, by=by, log_x=log_x, smooth=smooth)
+
+
+def history(*sweeps: str | SweepResult, store: Place | None = None) -> "Figure":
+    """Draws score against the trial's number: all trials, and the best measured score so far.
+
+    Failed trials stand below the axis. Several sweeps are drawn over each other, with a panel for each environment.
+
+    Args:
+        sweeps: names or results; none: the store's only sweep.
+        store: a path or URL; None: that of a result, else $PROTEIN_STORE or runs/protein.db.
+
+    Raises:
+        UsageError: there is no such sweep, none of its trials has ended, or the sweeps have different directions.
+        StoreError: the store cannot be read.
+    """
+    return front_figures.history(_read(sweeps, store))
 
 
 def parallel(*sweeps: str | SweepResult, store: Place | None = None, params: Sequence[str] | None = None) -> "Figure":

@@ -401,8 +401,8 @@ class ReportArguments(StoreArguments):
 class PlotArguments(StoreArguments):
     """Draw a picture of one or several sweeps.
 
-    KIND is front (score against cost), curves (learning curves), parallel (the parameters, a line a trial), importance
-    (which parameters matter) or compare (sweeps over each other)."""
+    KIND is front (score against cost), history (score against trial number), curves (learning curves), parallel (the
+    parameters, a line a trial), importance (which parameters matter) or compare (sweeps over each other)."""
 
     what: Positional[
         Annotated[tuple[str, ...], shown("KIND [SWEEP ...]", "(default: the only sweep of the store)")]

@@ -28,6 +28,7 @@ from protein.view.figures.style import file_format, save
 # kind of plot -> (the function, the flags that it takes beside the names and the store)
 KINDS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "front": (plots.front, ()),
+    "history": (plots.history, ()),
     "curves": (plots.curves, ("x", "trials", "by", "log_x", "smooth")),
     "parallel": (plots.parallel, ("params",)),
     "importance": (plots.importance, ("target",)),

@@ -206,10 +206,9 @@ def _best(axes: Any, found: Comparison, env: Environment) -> None:
         band = side.best[env.name]
         _draw(axes, position, side.label, band.x, *shown_band(band, env.direction))
     last = max(float(side.best[env.name].x[-1]) for side in found.sides)
-    axes.set_xlim(0, last)
+    style.clock_axis(axes, last)
     if env.common_seconds < 0.98 * last:
         axes.axvline(env.common_seconds, color=style.MUTED, linewidth=0.9, linestyle=":")
-    axes.xaxis.set_major_formatter(lambda value, _: text.seconds(value) if value else "0s")
     axes.set_xlabel("spent: seconds of training of all trials")
     axes.set_ylabel(_score_label("best score so far", env))
     _limits(axes, [side.best[env.name] for side in found.sides], env)
@@ -267,4 +266,4 @@ def _has_seeds(found: Comparison) -> bool:
 
 
 def _score_label(words: str, env: Environment) -> str:
-    return words if env.direction is Direction.MAXIMIZE else f"{words} (lower is better)"
+    return words if env.direction is Direction.MAXIMIZE else f"{words}\n(lower is better)"

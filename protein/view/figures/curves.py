@@ -133,7 +133,8 @@ def _one(axes: Any, sweep: Subject, lines: Sequence[_Line], trials: Sequence[int
     chosen = _chosen(record.spec.name, records, trials)
     behind = [line for line in lines if line.trial.number not in chosen]
     for line in thin(behind, MAX_BEHIND):
-        axes.plot(line.x, line.y, color=OTHER_COLOR, linewidth=0.7, alpha=0.35)
+        mark = "." if len(line.x) == 1 else ""  # a point alone has no line
+        axes.plot(line.x, line.y, marker=mark, color=OTHER_COLOR, linewidth=0.7, alpha=0.35)
     front = sorted((line for line in lines if line.trial.number in chosen), key=lambda line: style.cost(line.trial))
     shares = np.linspace(0.0, 1.0, len(front)) if len(front) > 1 else [0.6] * len(front)
     for line, color in zip(front, style.ordered_colors(list(shares)), strict=True):
@@ -206,6 +207,8 @@ def _draw(
     elif state.finished:
         face = {"markerfacecolor": "white"} if state is TrialState.PRUNED else {"markeredgecolor": "white"}
         axes.plot(line.x[-1], last, mark, color=color, markersize=5, zorder=order, **face)
+    elif len(line.x) == 1:  # it runs, and a point alone has no line
+        axes.plot(line.x, line.y, ".", color=color, zorder=order)
 
 
 def _chosen(name: str, records: Sequence[TrialRecord], trials: Sequence[int] | None) -> set[int]:

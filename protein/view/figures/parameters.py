@@ -40,6 +40,7 @@ _SPREAD = 0.03  # trials with the same choice are drawn this far apart at most
 _PANEL_INCHES, _INCHES_A_BAR = 3.9, 0.27
 _MAX_BARS = 25
 _LETTERS_A_LINE = 46
+_LETTERS_A_HEAD, _HEAD_LINES = 18, 3  # of the name above an axis
 
 
 def parallel(sweeps: Sequence[Subject], *, params: Sequence[str] | None = None) -> "Figure":
@@ -97,7 +98,8 @@ def parallel(sweeps: Sequence[Subject], *, params: Sequence[str] | None = None) 
         shares = [share for _, share in drawn]
         _lines(axes, lines, style.ordered_colors(shares), [0.15 + 0.75 * share**3 for share in shares], 1.1)
         _axes(axes, axes_of, below, pruned=any(t.state is TrialState.PRUNED for _, t in scored))
-        axes.set_title(style.title(sweeps), pad=38)
+        highest = max(_head(scale.name).count("\n") for scale in axes_of)
+        axes.set_title(style.title(sweeps), pad=26 + 12 * highest)
     return figure
 
 
@@ -149,15 +151,23 @@ def _axes(axes: Any, scales: Sequence[Scale], below: Mapping[int, str], *, prune
             axes.plot([position - 0.02, position], [place, place], color=MUTED, linewidth=1.0, zorder=4)
             words = style.plain(text.shorten(name, 14))
             axes.text(position + 0.04, place, words, bbox=box, **label)
-        section, _, short = scale.name.rpartition(".")
-        head = f"{section}.\n{short}" if section else scale.name
-        axes.text(position, 1.07, style.plain(head), ha="center", va="bottom", fontsize=8.5, color=INK)
+        axes.text(position, 1.07, style.plain(_head(scale.name)), ha="center", va="bottom", fontsize=8.5, color=INK)
     for position, words in below.items():
         color = FAILED_COLOR if position == len(scales) - 1 else MUTED
         axes.plot([position], [_BELOW], "x", color=color, markersize=6, zorder=5)
         axes.text(position + 0.06, _BELOW, words, bbox=box, **{**label, "color": color})
     note = "dark: the best scores, by rank" + ("; trials that were cut short are among them" if pruned else "")
     axes.text(0.0, -0.02, note, transform=axes.transAxes, va="top", fontsize=8, color=MUTED)
+
+
+def _head(name: str) -> str:
+    """Returns a parameter's name in lines that are no wider than the room of an axis."""
+    section, dot, short = name.rpartition(".")
+    words = short.replace("_", "_ ")  # where a line may end
+    lines = textwrap.wrap(words, _LETTERS_A_HEAD, max_lines=_HEAD_LINES, placeholder="…")
+    return "\n".join(
+        [text.shorten(section + dot, _LETTERS_A_HEAD), *(line.replace("_ ", "_") for line in lines)]
+    ).strip()
 
 
 def _param_place(scale: Scale, trial: TrialRecord, absent: float = math.nan) -> float:

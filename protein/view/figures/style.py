@@ -53,6 +53,9 @@ MAX_PANEL_COLUMNS = 3
 _FAR_BELOW, _FEW = 8.0, 0.1  # see `score_bounds`
 _WIDE = 100.0  # values of an unknown parameter that span more are drawn on a log scale
 _TICKS = (0.0, 0.5, 1.0)
+_MOST_POWERS = 6  # ticks of powers of two on one axis
+_TITLE_LETTERS = 44  # of a sweep's name above a picture
+_CLOCK = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 _LOOK: Any = {
     "axes.axisbelow": True,
     "axes.edgecolor": MUTED,
@@ -192,7 +195,7 @@ def title(sweeps: Sequence[Subject]) -> str:
         record, trials = sweeps[0]
         far = data.progress(trials)
         line = f"{counted(far.counts.finished, 'trial')}, {text.seconds(far.spent_seconds)} of training"
-        return f"{plain(record.spec.name)}: {line}{far.confirmed()}"
+        return f"{plain(text.shorten(record.spec.name, _TITLE_LETTERS))}: {line}{far.confirmed()}"
     return text.shorten(", ".join(plain(record.spec.name) for record, _ in sweeps), 100)
 
 
@@ -227,6 +230,16 @@ def cost_axis(axes: Any, costs: Sequence[float], label: str = "cost: time of tra
     axes.set_xticks(list(named.values()), list(named))
     axes.minorticks_off()
     axes.set_xlabel(label)
+
+
+def clock_axis(axes: Any, most: float) -> None:
+    """Makes x a linear axis of durations from 0 to `most` seconds, with round durations at its ticks."""
+    decade = 10.0 ** math.floor(math.log10(most / 6)) if 0 < most < 6 else 0.0
+    days = 86400.0 * math.ceil(most / 86400.0 / 6)
+    step = next((one for one in (decade, 2 * decade, 5 * decade, *_CLOCK) if one > 0 and most / one <= 6), days)
+    axes.set_xlim(0, most)
+    axes.set_xticks([step * i for i in range(int(most / step) + 1)])
+    axes.xaxis.set_major_formatter(lambda value, _: format_duration(value) if value else "0")
 
 
 def thinned(ticks: Sequence[float], left: float, right: float) -> list[float]:
@@ -279,13 +292,30 @@ class Scale:
     place: Callable[[ParamValue], float]  # from 0 to 1; what lies outside the range stands at its end
     value: Callable[[float], ParamValue]  # at a place from 0 to 1
     choices: tuple[str, ...] = ()
+    powers: tuple[float, ...] = ()  # ticks of an axis of powers of two
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Returns places with the values there: of choices all, else both ends and the middle."""
+        """Returns places with the values there: of choices all, powers of two, else both ends and the middle."""
+        if self.powers:
+            return [(self.place(value), power(value)) for value in self.powers]
         if self.choices:
             last = max(len(self.choices) - 1, 1)
             return [(position / last, choice) for position, choice in enumerate(self.choices)]
         return [(place, _short_value(self.value(place))) for place in _TICKS]
+
+
+def powers_of_two(low: float, high: float) -> list[float]:
+    """Returns the ticks of an axis of powers of two: at even distances, from the lowest power on."""
+    first, last = math.ceil(math.log2(low) - 1e-9), math.floor(math.log2(high) + 1e-9)
+    step = max(1, -(-(last - first) // (_MOST_POWERS - 1)))
+    return [2.0**exponent for exponent in range(first, last + 1, step)]
+
+
+def power(value: float) -> str:
+    """Returns a tick of an axis of powers of two: 512, 16384, 2²⁰."""
+    if value < 2**20:
+        return f"{value:.10g}"
+    return "2" + "".join("⁰¹²³⁴⁵⁶⁷⁸⁹"[int(digit)] for digit in str(round(math.log2(value))))
 
 
 def known_params(sweeps: Sequence[Subject]) -> list[str]:
@@ -323,10 +353,12 @@ def _of_range(parameter: Parameter) -> Scale:
         number = min(max(float(value), float(parameter.low)), float(parameter.high))
         return float(parameter.encode(np.array([number]))[0])
 
+    powers = powers_of_two(float(parameter.low), float(parameter.high)) if parameter.scale == "pow2" else ()
     return Scale(
         name=parameter.name,
         place=place,
         value=lambda where: parameter.raw(float(parameter.decode(np.array([where]))[0])),
+        powers=tuple(powers),
     )
 
 

@@ -1,5 +1,8 @@
 """`/api/front`: score against cost of every trial of some sweeps. `/api/expected`: a sweep's expected front.
 
+All costs are on one clock: `calm_seconds`, those without the time in which other programs had the cores. The measured
+ones are `run_seconds`.
+
 A chart cannot show 100,000 points. Where there are more than `points`, they are thinned: what stands close together
 becomes one point, and the front, the extremes and the selected trials stay. The front is that of all trials.
 """
@@ -15,7 +18,7 @@ from protein.analysis.columns import Column, Indices
 from protein.engine.gp import Array
 from protein.engine.pareto import MIN_COST_SECONDS, front_indices
 from protein.errors import UsageError
-from protein.types import WAITED, WALL, TrialState
+from protein.types import MAX_BUSY_SHARE, WAITED, WALL, TrialState
 from protein.web import findings
 from protein.web.answers import Query, get
 from protein.web.frame import Frame, shown_columns
@@ -57,7 +60,7 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
 
     def within(query: Query) -> dict[str, Any]:
         frame = viewer.frame((query.texts("sweep", most=1) or [""])[0])
-        costs, scores = frame.columns["run_seconds"].floats(), frame.columns["score"].floats()
+        costs, scores = calm_seconds(frame), frame.columns["score"].floats()
         inside = np.ones(len(frame), dtype=bool)
         for values, name in ((costs, "cost"), (scores, "score")):
             low, high = query.number(f"least_{name}"), query.number(f"most_{name}")
@@ -82,7 +85,8 @@ def scatter(frame: Frame, points: int) -> dict[str, Any]:
     state, scores, excluded = frame.columns["state"], frame.columns["score"], frame.columns["excluded"]
     shown = ~scores.missing & ~np.isnan(scores.floats())
     drawn = np.flatnonzero(shown)
-    costs = np.maximum(frame.columns["run_seconds"].floats(), MIN_COST_SECONDS)
+    calm = calm_seconds(frame)
+    costs = np.maximum(calm, MIN_COST_SECONDS)
     able = shown & _is(state, TrialState.COMPLETE) & (excluded.values == 0) & frame.within_limits()
     complete = np.flatnonzero(able)
     front = complete[front_indices(frame.stored_score()[complete], costs[complete])]
@@ -100,6 +104,7 @@ def scatter(frame: Frame, points: int) -> dict[str, Any]:
         "left_out": len(drawn) + len(failed) - len(rows),
         "points": {
             **{key: _short(columns[key].listed(rows)) for key in COLUMNS},
+            "calm_seconds": [findings.short(one) if math.isfinite(one) else None for one in calm[rows].tolist()],
             "excluded": excluded.listed(rows),
         },
         "params": _columns(frame, rows) if len(rows) <= MAX_WITH_PARAMS else None,
@@ -110,16 +115,37 @@ def scatter(frame: Frame, points: int) -> dict[str, Any]:
 
 
 def waited_share(frame: Frame) -> float:
-    """Returns for which share of the time of finished trials other programs had the cores; 0 where that is not known.
-
-    The costs of trials have that time in them, and those of the expected front do not.
-    """
-    columns = [frame.columns.get(f"timings.{name}") for name in (WALL, WAITED)]
-    if columns[0] is None or columns[1] is None:
-        return 0.0
-    wall, waited = (column.floats() for column in columns if column is not None)
+    """Returns for which share of the trials' time other programs had the cores; 0 where that is not known."""
+    wall, waited = _waits(frame)
     known = np.isfinite(wall) & np.isfinite(waited) & (wall > 0)
     return float(np.sum(waited[known]) / np.sum(wall[known])) if known.any() else 0.0
+
+
+def calm_seconds(frame: Frame) -> Array:
+    """Returns what each of n trials' whole run would have cost without other programs, `n`; NaN where it has no cost.
+
+    Where the wait is not known, it is what the run has cost. As `whole_run_shares` of `protein.engine.history` has it.
+    """
+    wall, waited = _waits(frame)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.nan_to_num(np.clip(np.where(wall > 0, waited / wall, 0.0), 0.0, MAX_BUSY_SHARE))
+    run = frame.columns["run_seconds"].floats()
+    busy = np.nan_to_num(frame.columns["cost_seconds"].floats()) * share
+    before, behind = frame.columns["continues"], frame.columns["continued_seconds"].floats()
+    for row in np.flatnonzero(~before.missing).tolist():  # a part has a higher number than what it went on with
+        for source in frame.rows([int(before.values[row])]).tolist():
+            if run[source] > 0:
+                busy[row] += behind[row] * busy[source] / run[source]
+    calm: Array = run - np.minimum(busy, MAX_BUSY_SHARE * run)
+    return calm
+
+
+def _waits(frame: Frame) -> tuple[Array, Array]:
+    """Returns the seconds of n trials on the clock, and those in which other programs had their cores, `n` each."""
+    none = np.full(len(frame), np.nan)
+    columns = [frame.columns.get(f"timings.{name}") for name in (WALL, WAITED)]
+    wall, waited = (none if column is None else column.floats() for column in columns)
+    return wall, waited
 
 
 def thinned(x: Array, y: Array, most: int, keep: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:

@@ -240,8 +240,8 @@ def some(rows: Indices, quality_of: Array, limit: int) -> Indices:
 def axis(key: str, column: Column, rows: Indices, spaces: Sequence[Space]) -> dict[str, Any]:
     """Returns how a field is drawn along an axis.
 
-    `scale` is "linear", "log" or "choices"; `choices` lists the values of the last. `low` and `high` are the ends of
-    the range that was searched, for a parameter, or those of the values. `absent`: some of the trials have no value.
+    `scale` is "linear", "log", "pow2" or "choices"; `choices` lists the values of the last. `low` and `high` are the
+    ends of the range that was searched, for a parameter, or those of the values. `absent`: some trials have no value.
     """
     about: dict[str, Any] = {"key": key, "kind": str(column.kind)}
     absent = bool(column.missing[rows].any())
@@ -264,11 +264,11 @@ def axis(key: str, column: Column, rows: Indices, spaces: Sequence[Space]) -> di
         if isinstance(parameter, Categorical):
             continue
         low, high = min(low, float(parameter.low)), max(high, float(parameter.high))
-        scale = "log" if parameter.scale in ("log", "pow2") else scale
+        scale = parameter.scale if parameter.scale in ("log", "pow2") else scale
         about["searched"] = [float(parameter.low), float(parameter.high)]
     if key.endswith("_seconds") and low > 0 and high > 20 * low:
         scale = "log"
-    if scale == "log" and low <= 0:
+    if scale in ("log", "pow2") and low <= 0:
         scale = "linear"
     return {**about, "scale": scale, "low": low, "high": high, "absent": absent}
 

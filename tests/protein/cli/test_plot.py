@@ -20,7 +20,7 @@ def test_without_a_file_the_picture_has_the_name_of_its_kind(filled: Path, run: 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("", "say what to plot: front, curves, parallel, importance, compare;"),
+        ("", "say what to plot: front, history, curves, parallel, importance, compare;"),
         ("frnt", "there is no plot 'frnt'; did you mean 'front'?"),
         ("front pnog", "there is no sweep 'pnog'; did you mean 'pong'?"),
         ("front -o a.gif", "a.gif ends in '.gif', which is no kind of picture; end it in .png, .svg, .pdf"),

@@ -1,6 +1,7 @@
 """Pictures of sweeps: what stands where in the figures, the files, and what is refused. One test draws real stores."""
 
 import dataclasses
+import itertools
 import math
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from protein.engine.results import Contender
 from protein.errors import UsageError
 from protein.space import Categorical, Float, Integer, Space
 from protein.types import Direction, Estimate, Params, SweepRecord, TrialRecord, TrialState
+from protein.units import format_duration
 from protein.view.figures import style
 from protein.view.figures.curves import MAX_BEHIND, MAX_CURVES, curves, extremes, needed, thin
 from protein.view.figures.front import front
@@ -73,6 +75,27 @@ def test_where_lower_is_better_the_best_is_at_the_top_with_its_own_sign() -> Non
     worst, best = axes.get_ylim()
     assert worst > 5 > 1 > best
     assert axes.get_ylabel() == "score (lower is better)"
+
+
+def test_the_front_and_its_trials_stand_on_one_clock() -> None:
+    """At their costs without other programs, as the expected front; a tail reaches to what was measured."""
+    records = [trial(0, 10.0, 5.0), trial(1, 40.0, 18.0), trial(2, 60.0, 7.0), failed(3, 20.0)]
+    for number, waited in ((1, 30.0), (3, 10.0)):
+        timings = {"wall": records[number].cost_seconds, "waited": waited}
+        records[number] = dataclasses.replace(records[number], timings=timings)
+    leg = dataclasses.replace(trial(4, 20.0, 19.0), continues=1, continued_seconds=40.0)  # it has waited there, too
+    axes = the_axes(front([(sweep(), [*records, leg])]))
+    assert points(axes, "complete (4)") == [(10, 5), (10, 18), (60, 7), (30, 19)]
+    assert points(axes, "measured front (2)") == [(10, 18), (30, 19)]
+    assert [x for x, _ in points(axes, "failed (1)")] == [10]
+    [tails] = [one for one in axes.collections if one.get_label() == "_tails"]
+    assert [np.asarray(path.vertices).tolist() for path in tails.get_paths()] == [
+        [[10, 18], [40, 18]],
+        [[30, 19], [60, 19]],
+    ]
+    assert "without other programs; tails: as measured" in axes.get_xlabel()
+    assert axes.get_xlim()[1] > 60
+    assert the_axes(front([(sweep(), [trial(0, 10.0, 5.0)])])).get_xlabel() == "cost: time of training (log scale)"
 
 
 def test_a_few_scores_far_below_leave_room_for_the_others() -> None:
@@ -207,6 +230,47 @@ def test_at_most_twelve_curves_have_a_color() -> None:
     axes = the_axes(curves([(sweep(), records)]))
     assert len(lines(axes)) - len(lines(axes, style.OTHER_COLOR)) == MAX_CURVES
     assert len(lines(axes, style.OTHER_COLOR)) == 28
+
+
+def test_a_point_alone_is_drawn_as_such() -> None:
+    """A trial that runs, or one behind the front, has one point at first: a line of one point cannot be seen."""
+    short = [dataclasses.replace(one, curve=one.curve[-1:]) for one in (running(0), trial(1, 60.0, 5.0))]
+    for records in (short[:1], [*short, trial(2, 10.0, 18.0)]):
+        axes = the_axes(curves([(sweep(), records)]))
+        alone = [line for line in axes.lines if len(np.asarray(line.get_xdata())) == 1]
+        assert alone and all(line.get_marker() not in ("", "None") for line in alone)
+
+
+def test_heads_of_parallel_coordinates_do_not_overlap() -> None:
+    names = ["train.optimizer.a_very_long_name_of_a_parameter_indeed", "x", "y." * 20 + "end", "unbrokenname" * 4, "b"]
+    records = [dataclasses.replace(one, params=dict.fromkeys(names, float(one.number))) for one in many(12)]
+    figure = parallel([(sweep("n" * 200), records)])
+    figure.draw_without_rendering()
+    axes = the_axes(figure)
+    heads = [words.get_window_extent() for words in axes.texts if words.get_fontsize() == 8.5]
+    assert len(heads) == len(names) + 2
+    assert all(one.x1 < other.x0 for one, other in itertools.pairwise(heads))
+    title = axes._left_title.get_window_extent()  # type: ignore[attr-defined]
+    assert title.x1 < figure.bbox.x1 and all(title.y0 > head.y1 for head in heads)
+
+
+def test_axes_of_powers_of_two_and_of_time_have_round_ticks() -> None:
+    space = Space([Integer("batch", 512, 65536, scale="pow2")])
+    records = [dataclasses.replace(one, params={"batch": 2 ** (9 + i % 8)}) for i, one in enumerate(many(12))]
+    assert [label for _, label in coordinates([(sweep(space=space), records)], "batch").ticks()] == [
+        "512",
+        "2048",
+        "8192",
+        "32768",
+    ]
+    for most in (0.02, 3.0, 60.0, 452.0, 3600.0, 1e5, 1e7):
+        axes = style.new_figure(3, 3).add_subplot()
+        style.clock_axis(axes, most)
+        ticks = axes.get_xticks()
+        assert 3 <= len(ticks) <= 7 and ticks[0] == 0 and ticks[-1] <= most
+        steps = {format_duration(float(b - a)) for a, b in itertools.pairwise(ticks)}
+        assert len(steps) == 1
+    assert ticks[1] % 86400 == 0
 
 
 def test_curves_run_over_what_is_asked_for() -> None:

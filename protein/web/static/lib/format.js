@@ -148,6 +148,12 @@ export function tick(value) {
   return x >= 10000 ? count(value) : signed(trimmed(value.toPrecision(4)));
 }
 
+/** A tick of an axis of powers of two: 512, 16384, 2²⁰. */
+export function power(value) {
+  const x = value < 1 ? value : Math.round(value);
+  return x < 1 ? tick(x) : x < 2 ** 20 ? String(x) : `2${superscript(Math.round(Math.log2(x)))}`;
+}
+
 /** A column's title for people: `cost_seconds` becomes "cost". */
 export function title(column) {
   return TITLES[column.key] || column.title;

@@ -1,9 +1,11 @@
 // The chart of score against cost: ECharts' option for some sweeps, their fronts and their predictions. The report uses
-// it, too. x values are places on an axis of durations (scales.js).
+// it, too. x values are places on an axis of durations (scales.js). All stands on one clock: trials at what they would have
+// cost if no other program had had their cores, as the expected front does. A faint tail reaches to the measured cost.
 
 import { score, seconds } from "./format.js";
-import { durationAxis, LEAST, place, short } from "./scales.js";
+import { durationAxis, LEAST, place, scoreAxis, short } from "./scales.js";
 
+const TAIL = 1.02; // a measured cost that is higher by this factor has a tail
 const MAX_PREDICTIONS = 1500; // lines; of more only those of the front are drawn
 
 /**
@@ -11,9 +13,10 @@ const MAX_PREDICTIONS = 1500; // lines; of more only those of the front are draw
  * config of each sweep for the limit `under`; `zoom`: [x0, x1, y0, y1], or not four numbers; `formatter`: of the tooltip.
  */
 export function frontOption({ sweeps, expected, layers, theme, selection, under, chosen, zoom, formatter }) {
-  const drawn = sweeps.flatMap((sweep) => sweep.points.score.map((value, i) => [sweep.points.run_seconds[i], value])).filter(([cost]) => cost !== null);
+  const drawn = sweeps.flatMap((sweep) => sweep.points.score.map((value, i) => [sweep.points.calm_seconds[i], value])).filter(([cost]) => cost !== null);
   const ends = sweeps.flatMap((sweep) => (expected.get(sweep.name)?.value?.front || []).map((one) => Math.max(one.cost_seconds, LEAST)));
-  const costs = [...drawn.map(([cost]) => cost), ...ends].map((cost) => Math.max(cost, LEAST));
+  const waited = sweeps.flatMap((sweep) => tails(sweep).map((i) => sweep.points.run_seconds[i]));
+  const costs = [...drawn.map(([cost]) => cost), ...ends, ...waited].map((cost) => Math.max(cost, LEAST));
   const scored = drawn.filter(([, value]) => value !== null).map(([cost]) => Math.max(cost, LEAST));
   const scores = drawn.map(([, value]) => value).filter((value) => value !== null);
   // The axis begins at the cheapest score. A trial that failed at once would leave half of it empty, so it stands at its end.
@@ -25,8 +28,7 @@ export function frontOption({ sweeps, expected, layers, theme, selection, under,
   const axis = zoomed ? durationAxis(10 ** zoom[0], 10 ** zoom[1]) : durationAxis(low, high);
   const edge = zoomed ? zoom[1] : place(high);
   const begin = zoomed ? -Infinity : place(low);
-  const minimize = sweeps.some((sweep) => sweep.direction === "minimize");
-  const inverse = sweeps.length > 0 && sweeps.every((sweep) => sweep.direction === "minimize"); // the best is on top
+  const { label, inverse } = scoreAxis(sweeps);
   const floor = inverse ? (zoomed ? zoom[3] : top) : zoomed ? zoom[2] : bottom;
   const several = sweeps.length > 1;
   const series = [];
@@ -34,6 +36,7 @@ export function frontOption({ sweeps, expected, layers, theme, selection, under,
     const color = several ? theme.series[k % theme.series.length] : theme.series[0];
     const name = (text) => (several ? `${sweep.name}: ${text}` : text);
     const front = expected.get(sweep.name)?.value?.front || [];
+    if (tails(sweep).length) series.push(tailLines(sweep, theme, name));
     if (layers.has("predicted")) series.push(...predictions(sweep, theme, name));
     series.push(...points(sweep, theme, several ? color : null, [begin, floor], name, selection));
     if (layers.has("measured")) series.push(measured(sweep, several ? color : theme.series[1], edge, name, several));
@@ -49,34 +52,34 @@ export function frontOption({ sweeps, expected, layers, theme, selection, under,
     grid: { left: 64, right: 22, top: several ? 40 : 36, bottom: 52 },
     legend: { data: legend(series), selectedMode: true },
     tooltip: { trigger: "item", formatter, enterable: false },
-    xAxis: { ...axis, name: "cost: seconds of training" },
-    yAxis: { type: "value", name: minimize ? "score (lower is better)" : "score", min: zoomed ? zoom[2] : bottom, max: zoomed ? zoom[3] : top, inverse },
+    xAxis: { ...axis, name: waited.length ? "cost: seconds of training without other programs; tails: as measured" : "cost: seconds of training" },
+    yAxis: { type: "value", name: label, min: zoomed ? zoom[2] : bottom, max: zoomed ? zoom[3] : top, inverse },
     series,
   };
 }
 
 /**
  * A zoom, [x0, x1, y0, y1], on the best quarter of the scores of trials that were trained to their end; null where there
- * are too few. All costs stay in sight, but those of failed trials.
+ * are too few. Of the costs it has those of these trials, and of the expected front among them.
  */
 export function nearBest(sweeps, expected) {
-  const minimize = sweeps.length > 0 && sweeps.every((sweep) => sweep.direction === "minimize");
-  const costs = [];
-  const scores = [];
-  const tops = []; // the best expected scores
+  const { inverse: minimize } = scoreAxis(sweeps);
+  const good = []; // [score, cost] of trials
+  const expectedOnes = []; // of the expected fronts: the better end of the interval, and the cost
   for (const sweep of sweeps) {
     sweep.points.score.forEach((value, i) => {
       if (value === null || sweep.points.state[i] !== "complete" || sweep.points.excluded[i]) return;
-      scores.push(value);
-      costs.push(Math.max(sweep.points.run_seconds[i], LEAST));
+      good.push([value, sweep.points.calm_seconds[i]]);
     });
-    tops.push(...(expected.get(sweep.name)?.value?.front || []).slice(-1).map((one) => (minimize ? one.score.low : one.score.high)));
+    expectedOnes.push(...(expected.get(sweep.name)?.value?.front || []).map((one) => [minimize ? one.score.low : one.score.high, one.cost_seconds]));
   }
-  if (scores.length < 8) return null;
-  scores.sort((a, b) => (minimize ? a - b : b - a)); // the best first
-  const worst = scores[Math.ceil(scores.length / 4)];
-  const [bottom, top] = minimize ? [least([scores[0], ...tops]), worst] : [worst, most([scores[0], ...tops])];
+  if (good.length < 8) return null;
+  good.sort(([a], [b]) => (minimize ? a - b : b - a)); // the best first
+  const worst = good[Math.ceil(good.length / 4)][0];
+  const shown = [...good, ...expectedOnes].filter(([value]) => (minimize ? value <= worst : value >= worst));
+  const [bottom, top] = [least(shown.map(([value]) => value)), most(shown.map(([value]) => value))];
   if (!(top > bottom)) return null;
+  const costs = shown.map(([, cost]) => Math.max(cost, LEAST));
   return [place(least(costs) / 1.06), place(most(costs) * 1.06), ...room(bottom, top)].map((one) => Number(one.toPrecision(6)));
 }
 
@@ -84,7 +87,7 @@ export function nearBest(sweeps, expected) {
 export async function numbersIn(api, sweep, [leastCost, mostCost], [leastScore, mostScore], signal) {
   if (!sweep.left_out) {
     const { points } = sweep;
-    return points.number.filter((_, i) => points.score[i] !== null && points.run_seconds[i] >= leastCost && points.run_seconds[i] <= mostCost
+    return points.number.filter((_, i) => points.score[i] !== null && points.calm_seconds[i] >= leastCost && points.calm_seconds[i] <= mostCost
       && points.score[i] >= leastScore && points.score[i] <= mostScore).map((number) => [sweep.name, number]);
   }
   const answer = await api.get("/front/within", { sweep: sweep.name, least_cost: leastCost, most_cost: mostCost, least_score: leastScore, most_score: mostScore }, { signal });
@@ -100,7 +103,7 @@ function points(sweep, theme, color, [begin, floor], name, selection) {
     const group = all.excluded[i] ? "excluded" : groups[all.state[i]] ? all.state[i] : null;
     if (!group) return;
     const failed = all.score[i] === null;
-    const x = place(all.run_seconds[i] ?? 0);
+    const x = place(all.calm_seconds[i] ?? 0);
     const chosen = selection?.has(sweep.name, number);
     groups[group].push({
       value: failed ? [Math.max(x, begin), floor] : [x, all.score[i]], trial: [sweep.name, number],
@@ -123,12 +126,24 @@ function points(sweep, theme, color, [begin, floor], name, selection) {
   }));
 }
 
+/** The trials whose measured cost has much of other programs' time in it. */
+function tails({ points: all }) {
+  return all.number.map((_, i) => i).filter((i) => all.score[i] !== null && all.run_seconds[i] > TAIL * Math.max(all.calm_seconds[i], LEAST));
+}
+
+function tailLines(sweep, theme, name) {
+  const { points: all } = sweep;
+  const shown = tails(sweep);
+  return { type: "lines", coordinateSystem: "cartesian2d", name: name("measured cost"), silent: true, zlevel: 0, z: 1, clip: true, lineStyle: { color: theme.faint, width: 1, opacity: shown.length > 300 ? 0.15 : 0.3, curveness: 0 },
+    data: shown.map((i) => ({ coords: [[place(all.calm_seconds[i]), all.score[i]], [place(all.run_seconds[i]), all.score[i]]] })) };
+}
+
 function measured(sweep, color, edge, name, several) {
   const { points: all } = sweep;
   const at = new Map(all.number.map((number, i) => [number, i]));
   const data = sweep.front.filter((number) => at.has(number)).map((number) => {
     const i = at.get(number);
-    return { value: [place(all.run_seconds[i]), all.score[i]], trial: [sweep.name, number] };
+    return { value: [place(all.calm_seconds[i]), all.score[i]], trial: [sweep.name, number] };
   });
   if (data.length) data.push({ value: [edge, data[data.length - 1].value[1]], symbol: "none" });
   return { type: "line", name: name("measured front"), step: "end", data, symbol: "circle", symbolSize: 7, showAllSymbol: true, z: 4, cursor: "pointer",
@@ -172,9 +187,11 @@ function predictions(sweep, theme, name) {
   const onFront = new Set(sweep.front);
   const known = all.number.map((_, i) => i).filter((i) => all.predicted_score[i] !== null && all.predicted_cost_seconds[i] !== null && all.score[i] !== null);
   const shown = known.length > MAX_PREDICTIONS ? known.filter((i) => onFront.has(all.number[i])) : known;
-  const ends = shown.map((i) => [[place(all.predicted_cost_seconds[i] + (all.continued_seconds[i] || 0)), all.predicted_score[i]], [place(all.run_seconds[i]), all.score[i]]]);
+  // A cost was predicted as it would be measured: it is moved as the trial itself is.
+  const calm = (i) => (all.run_seconds[i] > 0 ? all.calm_seconds[i] / all.run_seconds[i] : 1);
+  const ends = shown.map((i) => [[place(calm(i) * (all.predicted_cost_seconds[i] + (all.continued_seconds[i] || 0))), all.predicted_score[i]], [place(all.calm_seconds[i]), all.score[i]]]);
   return [
-    { type: "lines", coordinateSystem: "cartesian2d", name: name("predicted"), silent: true, z: 2, data: ends.map((coords) => ({ coords })),
+    { type: "lines", coordinateSystem: "cartesian2d", name: name("predicted"), silent: true, zlevel: 0, z: 2, data: ends.map((coords) => ({ coords })),
       lineStyle: { color: theme.faint, width: 1, opacity: 0.45, curveness: 0 } },
     { type: "scatter", name: name("predicted"), symbol: "diamond", symbolSize: 6, z: 2, itemStyle: { color: "transparent", borderColor: theme.muted, borderWidth: 1 },
       data: shown.map((i, k) => ({ value: ends[k][0], trial: [sweep.name, all.number[i]] })) },
@@ -190,7 +207,7 @@ function stars(picked, sweeps, theme) {
 }
 
 function legend(series) {
-  const hidden = /(^|: )(80 % interval|limit|best for the limit)$/;
+  const hidden = /(^|: )(80 % interval|limit|best for the limit|measured cost)$/;
   return [...new Set(series.map((one) => one.name))].filter((name) => !hidden.test(name)).map((name) => {
     const of = series.find((one) => one.name === name);
     return of.type === "scatter" ? { name, icon: of.symbol } : { name };

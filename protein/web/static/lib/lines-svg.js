@@ -1,7 +1,7 @@
 // The chart of lib/lines.js as SVG: the same axes and curves, from uPlot's own scales.
 
 /** Returns the SVG text of a drawn chart. */
-export function svgOfLines(plot, { series, x, y, name }, theme) {
+export function svgOfLines(plot, { series, x, y, name, steps }, theme) {
   const { width, height, bbox } = plot;
   const ratio = devicePixelRatio;
   const box = { left: bbox.left / ratio, top: bbox.top / ratio, width: bbox.width / ratio, height: bbox.height / ratio };
@@ -33,15 +33,16 @@ export function svgOfLines(plot, { series, x, y, name }, theme) {
   series.forEach((one, k) => {
     const [xs, ys] = plot.data[k + 1];
     if (one.band) {
-      const edge = (values) => values.map((value, i) => `${round(at(one.x[i], "x"))} ${round(at(value, "y"))}`).filter((text) => !/NaN|Infinity/.test(text));
+      const edge = (values) => values.flatMap((value, i) => [...(steps && i ? [values[i - 1]] : []), value].map((height) => `${round(at(one.x[i], "x"))} ${round(at(height, "y"))}`)).filter((text) => !/NaN|Infinity/.test(text));
       parts.push(`<path d="M${[...edge(one.band.low), ...edge(one.band.high).reverse()].join("L")}Z" fill="${one.color}" fill-opacity="0.14"/>`);
     }
     let path = "";
     let drawing = false;
     for (let i = 0; i < xs.length; i++) {
       if (xs[i] === null || ys[i] === null) { drawing = false; continue; }
+      if (drawing && steps) path += `H${round(at(xs[i], "x"))}`;
       path += `${drawing ? "L" : "M"}${round(at(xs[i], "x"))} ${round(at(ys[i], "y"))}`;
-      if (!drawing && (ys[i + 1] ?? null) === null) path += "m-1 0a1 1 0 1 0 2 0a1 1 0 1 0-2 0"; // a dot
+      if (!drawing && (ys[i + 1] ?? null) === null) path += "m-2.5 0a2.5 2.5 0 1 0 5 0a2.5 2.5 0 1 0-5 0"; // a point
       drawing = true;
     }
     if (path) parts.push(`<path d="${path}" fill="none" stroke="${one.color}" stroke-width="${one.width ?? 1.4}"><title>${escaped(one.label)}</title></path>`);

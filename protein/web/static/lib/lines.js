@@ -4,13 +4,18 @@
 //     name: "curves of pong", signal, height: 420,
 //     series: [{ key: "pong/17", label: "trial 17", color: "#2f5fd0", width: 1.5, dash: [], x: [...], y: [...],
 //                band: { low: [...], high: [...] } }],          // x increases; a null in y is a gap; band is optional
-//     x: { label: "steps", log: false, format: (value) => text, incrs: [...] }, y: { label: "score", log: false, format },
+//     x: { label: "steps", log: false, format: (value) => text, incrs: [...] },
 //                                                   // incrs: distances that ticks may have; TIME_STEPS for seconds
-//     onHover: (series | null, index) => {}, onClick: (series, index) => {},
+//     y: { label: "score", log: false, format, inverse: false },   // inverse: low values are at the top (`scoreAxis`)
+//                                                   // both: ends: [low, high] of the axis while it is not zoomed
+//     steps: false,                                 // whether a value holds until the next one: a staircase
+//     onHover: (series | null, index) => {}, onClick: (series, index) => {}, onZoom: ([low, high] | null) => {},   // of x
 //     describe: (series, index) => [title, [[label, text], ...]],   // of the box at the pointer; there is a usual one
 //   });
 //   made.set({ series, x, y });       // other curves or axes
 //   made.highlight(key | null);       // draws one curve above the others
+//   made.zoomX([low, high] | null);   // shows a part of x, or all of it: of charts that share it
+//   made.remove();                    // takes the chart away
 //   made.menu                         // the "Save" menu: PNG, SVG, CSV
 //
 // Dragging zooms, a double click shows everything again. `set` keeps a zoom while the axes say the same.
@@ -40,15 +45,19 @@ export function uplot() {
 export const TIME_STEPS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600,
   7200, 10800, 21600, 43200, 86400, 172800, 432000, 864000];
 
+const POINT = 2.5; // pixels: radius of a point that has no neighbour, so no line
 const NEAR = 24; // pixels: how near to a curve the pointer counts as on it
 
 /** Draws curves into an element. See above. */
 export async function lines(root, options) {
   const UPlot = await uplot();
+  const gone = new AbortController();
+  const signal = AbortSignal.any([gone.signal, ...(options.signal ? [options.signal] : [])]);
   let now = { x: {}, y: {}, height: 380, ...options };
   let plot = null;
   let lit = null; // the key of the highlighted curve
   let zoom = {}; // by axis: the ends that were dragged
+  let all = false; // whether somebody has asked for everything, also what lies beyond `y.ends`
   let pointed = null; // {series, index} at the pointer
   const room = h("div", { class: "chart lines", role: "img", "aria-label": now.name, style: { height: `${now.height}px` } });
   const box = h("div", { class: "tip", hidden: true });
@@ -61,6 +70,7 @@ export async function lines(root, options) {
     const room1 = bandRange(now.series);
     const range = (which, log) => (_, low, high) => {
       // All curves are shown: so are their bands. A part that somebody has zoomed into stays as it is.
+      if (now[which].ends && !zoom[which] && !(which === "y" && all)) return rangeOf(...now[which].ends, log, which === "x");
       const whole = which === "y" && low <= room1.low && high >= room1.high;
       return whole ? rangeOf(Math.min(low, room1.bandLow), Math.max(high, room1.bandHigh), log) : rangeOf(low, high, log, which === "x");
     };
@@ -68,7 +78,7 @@ export async function lines(root, options) {
       mode: 2, width: Math.max(200, room.clientWidth), height: now.height, padding: [10, 14, 0, 0], legend: { show: false },
       scales: {
         x: { time: false, distr: now.x.log ? 3 : 1, range: range("x", now.x.log), auto: true },
-        y: { distr: now.y.log ? 3 : 1, range: range("y", now.y.log), auto: true },
+        y: { distr: now.y.log ? 3 : 1, range: range("y", now.y.log), auto: true, dir: now.y.inverse ? -1 : 1 },
       },
       axes: [axis(theme, now.x, { size: 32 }), axis(theme, now.y, { size: 56 })],
       cursor: { points: { show: false }, drag: { x: true, y: true, uni: 30 }, dataIdx: () => null, x: false, y: false },
@@ -80,14 +90,17 @@ export async function lines(root, options) {
     }, [null, ...now.series.map((one) => clean(one, now))], room);
     plot.over.addEventListener("click", () => { if (pointed) now.onClick?.(pointed.series, pointed.index); });
     plot.over.addEventListener("mouseleave", () => point(null));
-    plot.over.addEventListener("dblclick", () => { zoom = {}; });
-    for (const [which, [min, max]] of Object.entries(zoom)) plot.setScale(which, { min, max });
+    plot.over.addEventListener("dblclick", () => { zoom = {}; all = true; now.onZoom?.(null); }, true); // before uPlot asks for the ranges
+    for (const [which, ends] of Object.entries(zoom)) if (ends) plot.setScale(which, { min: ends[0], max: ends[1] });
   }
 
   function keepZoom(u) {
     const { left, top, width, height } = u.select; // as wide or as high as the chart: this axis is not zoomed
-    if (width > 0 && width < u.over.clientWidth) zoom.x = [u.posToVal(left, "x"), u.posToVal(left + width, "x")];
-    if (height > 0 && height < u.over.clientHeight) zoom.y = [u.posToVal(top + height, "y"), u.posToVal(top, "y")];
+    if (width > 0 && width < u.over.clientWidth) {
+      zoom.x = [u.posToVal(left, "x"), u.posToVal(left + width, "x")];
+      now.onZoom?.(zoom.x);
+    }
+    if (height > 0 && height < u.over.clientHeight) zoom.y = [u.posToVal(top + height, "y"), u.posToVal(top, "y")].sort((a, b) => a - b);
   }
 
   function axis(theme, given, more) {
@@ -112,11 +125,12 @@ export async function lines(root, options) {
       if (ys[i] === null || xs[i] === null) { drawing = false; continue; }
       const x = u.valToPos(xs[i], "x", true);
       const y = u.valToPos(ys[i], "y", true);
+      if (drawing && now.steps) found.lineTo(x, u.valToPos(ys[i - 1], "y", true));
       if (drawing) found.lineTo(x, y);
       else found.moveTo(x, y);
       if (!drawing && (ys[i + 1] ?? null) === null) { // a point alone has no line: a dot
-        found.moveTo(x + devicePixelRatio, y);
-        found.arc(x, y, devicePixelRatio, 0, 7);
+        found.moveTo(x + POINT * devicePixelRatio, y);
+        found.arc(x, y, POINT * devicePixelRatio, 0, 7);
       }
       drawing = true;
     }
@@ -150,7 +164,8 @@ export async function lines(root, options) {
   }
 
   function drawBand(u, ctx, one) {
-    const points = (values) => values.map((value, i) => [u.valToPos(one.x[i], "x", true), u.valToPos(value, "y", true)]);
+    const points = (values) => values.flatMap((value, i) => [...(now.steps && i ? [values[i - 1]] : []), value]
+      .map((height) => [u.valToPos(one.x[i], "x", true), u.valToPos(height, "y", true)]));
     const around = [...points(one.band.low), ...points(one.band.high).reverse()].filter(([x, y]) => Number.isFinite(x) && Number.isFinite(y));
     ctx.globalAlpha = 0.14;
     ctx.fillStyle = one.color;
@@ -208,8 +223,8 @@ export async function lines(root, options) {
     if (room.clientWidth > 0 && Math.abs(room.clientWidth - plot.width) > 1) plot.setSize({ width: room.clientWidth, height: now.height });
   });
   watcher.observe(room);
-  onTheme(build, options.signal);
-  options.signal?.addEventListener("abort", () => { watcher.disconnect(); plot.destroy(); });
+  onTheme(build, signal);
+  signal.addEventListener("abort", () => { watcher.disconnect(); plot.destroy(); });
 
   const menu = saveMenu(() => now.name, {
     png: () => png(plot.ctx.canvas),
@@ -223,9 +238,17 @@ export async function lines(root, options) {
     set(changes) {
       const before = meaning(now);
       now = { ...now, ...changes };
-      if (meaning(now) !== before) zoom = {};
+      if (meaning(now) !== before) [zoom, all] = [{}, false];
       pointed = null;
       box.hidden = true;
+      build();
+    },
+    remove() {
+      gone.abort();
+      room.remove();
+    },
+    zoomX(ends) {
+      zoom.x = ends ?? undefined;
       build();
     },
     highlight(key) { if (lit !== key) { lit = key; plot.redraw(false); } },
@@ -234,7 +257,7 @@ export async function lines(root, options) {
 
 /** What the axes say. */
 function meaning({ x, y }) {
-  return JSON.stringify([x.label, x.log, y.label, y.log]);
+  return JSON.stringify([x.label, x.log, y.label, y.log, y.inverse]);
 }
 
 /** What cannot be drawn, for which a logarithmic axis has no place, becomes a gap. */
@@ -255,6 +278,13 @@ function bandRange(series) {
     for (const value of one.band?.high || []) if (value > found.bandHigh) found.bandHigh = value;
   }
   return found;
+}
+
+/** The lowest and highest x of some curves, null where they have none: the axis that charts of them share. */
+export function endsOf(series) {
+  let [low, high] = [Infinity, -Infinity];
+  for (const one of series) for (const x of one.x) if (Number.isFinite(x)) { low = Math.min(low, x); high = Math.max(high, x); }
+  return low <= high ? [low, high] : null;
 }
 
 /** The ends of an axis, a little beyond the values. Steps and seconds are `along` the axis, and none are below 0. */

@@ -1,7 +1,62 @@
-// Axes of durations. A chart's axis has the decimal logarithm of the seconds, so that its marks can stand at round
+// Axes of scores, of powers of two and of durations. Better is up on every axis of scores. Of durations a chart's axis has the decimal logarithm of the seconds, so that its marks can stand at round
 // durations: 1s, 2s, 5s, 10s, 30s, 1m, 5m, 1h.
 
 import { seconds } from "./format.js";
+
+/**
+ * What an axis of scores of some sweeps says, and whether it is turned around: where lower is better, the lowest score is
+ * at the top. Sweeps of both directions share an axis that is not turned, and whose name says so. `words` name the score.
+ */
+export function scoreAxis(sweeps, words = "score") {
+  const lower = sweeps.filter((sweep) => sweep?.direction === "minimize");
+  const inverse = lower.length > 0 && lower.length === sweeps.length;
+  const which = inverse ? "" : lower.length === 1 ? ` for ${lower[0].name}` : ` for ${lower.length} of the sweeps`;
+  return { label: lower.length ? `${words} (lower is better${which})` : words, inverse };
+}
+
+/** The same of the sweeps that a page shows. */
+export function scoreAxisOf({ sweeps, state }, words) {
+  return scoreAxis(state.sweeps.map((name) => sweeps.find((one) => one.name === name)), words);
+}
+
+/**
+ * The ends of an axis of scores. A few that are far worse than all others would leave no room for these: the worst tenth,
+ * if the rest takes less than an eighth of the axis. Then it ends before them. As `score_bounds` in view/figures/style.py.
+ */
+export function scoreEnds(values, lowerIsBetter = false) {
+  const best = values.filter(Number.isFinite).sort((a, b) => (lowerIsBetter ? a - b : b - a)); // the best first
+  if (!best.length) return [0, 1];
+  const [first, last] = [best[0], best[best.length - 1]];
+  const margin = Math.max(Math.abs(first) * 0.1, 1);
+  if (first === last) return [first - margin, first + margin];
+  const least = best[best.length - 1 - Math.ceil(FEW * (best.length - 1))];
+  const rest = Math.abs(first - least);
+  const end = rest > 0 && Math.abs(first - last) > FAR * rest ? least - (first - least) : last;
+  return end < first ? [end, first] : [first, end];
+}
+
+const [FAR, FEW] = [8, 0.1];
+
+/** Ticks of an axis of powers of two from `low` to `high`: powers of two at even distances. */
+export function powersOfTwo(low, high) {
+  const [first, last] = [Math.ceil(Math.log2(low) - 1e-9), Math.floor(Math.log2(high) + 1e-9)];
+  const step = Math.max(1, Math.ceil((last - first) / (MOST_POWERS - 1)));
+  return Array.from({ length: Math.max(0, Math.floor((last - first) / step) + 1) }, (_, i) => 2 ** (first + i * step));
+}
+
+const MOST_POWERS = 6;
+
+/** Whether an axis as the server describes it is logarithmic. */
+export function isLog({ scale }) {
+  return scale === "log" || scale === "pow2";
+}
+
+/** ECharts' settings of the ticks of an axis of powers of two; of another one nothing. */
+export function powerTicks(scale, low, high) {
+  const customValues = scale === "pow2" && low > 0 ? powersOfTwo(low, high) : [];
+  if (!customValues.length) return { axisTick: {}, axisLabel: {} };
+  return { logBase: 2, axisTick: { customValues }, axisLabel: { customValues } };
+}
 
 export const LEAST = 1e-3; // seconds: costs below count as this, as in protein/engine/pareto.py
 const ROUND = [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 18000, 36000, 86400, 172800, 432000, 864000];

@@ -1,7 +1,7 @@
 // The charts of the page Sweep: trials on a time line, budget and best score over time, predicted against measured.
 
 import { score, seconds, tick } from "./format.js";
-import { duration, durationAxis, evenAxis, place, short } from "./scales.js";
+import { duration, durationAxis, evenAxis, place, scoreAxis, short } from "./scales.js";
 import { stateColor } from "./trials.js";
 
 /** Wall-clock times without the spans in which nothing ran: each of them becomes a short piece with a mark. */
@@ -53,6 +53,7 @@ export function progressOption(found, theme) {
   const line = compressed(found.timeline.gaps, begin, Math.max(...found.timeline.bars.map((bar) => bar.end)));
   const at = progress.at.map((moment) => line.at(moment));
   const total = progress.spent[progress.spent.length - 1];
+  const { label, inverse } = scoreAxis([found], "best measured score");
   const best = progress.best.map((value, i) => [at[i], value]).filter(([, value]) => value !== null);
   return {
     grid: { left: 62, right: 62, top: 36, bottom: 48 }, legend: {},
@@ -60,7 +61,7 @@ export function progressOption(found, theme) {
     xAxis: evenAxis(line.length, { name: "time since the start" }),
     yAxis: [
       evenAxis(budget && budget < 3 * total ? Math.max(budget, total) : total * 1.05, { name: "spent" }),
-      { type: "value", name: "best measured score", scale: true, splitNumber: 4, position: "right", nameRotate: 270, splitLine: { show: false }, inverse: found.direction === "minimize", axisLabel: { formatter: tick } },
+      { type: "value", name: label, scale: true, splitNumber: 4, position: "right", nameRotate: 270, splitLine: { show: false }, inverse, axisLabel: { formatter: tick } },
     ],
     series: [
       { type: "line", name: "spent", data: [[0, 0], ...progress.spent.map((value, i) => [at[i], value])], showSymbol: false, lineStyle: { width: 2, color: theme.series[0] }, itemStyle: { color: theme.series[0] }, areaStyle: { opacity: 0.07, color: theme.series[0] },
@@ -71,7 +72,7 @@ export function progressOption(found, theme) {
 }
 
 /** Measured values against predicted ones, with the predicted intervals. On the diagonal the prediction was right. */
-export function calibrationOption(of, what, theme, describe) {
+export function calibrationOption(of, what, sweep, theme, describe) {
   const all = of.forecasts;
   const log = what === "cost";
   const plain = (value) => (log ? place(value) : value);
@@ -80,12 +81,17 @@ export function calibrationOption(of, what, theme, describe) {
   const room = (high - low || 1) * 0.25; // a prediction far from all that was measured stands at the edge
   const ends = [low - room, high + room];
   const to = (value) => Math.min(ends[1], Math.max(ends[0], plain(value)));
-  const axis = (name) => (log ? { ...durationAxis(duration(ends[0]), duration(ends[1])), name } : { type: "value", min: ends[0], max: ends[1], name, axisLabel: { showMinLabel: false, showMaxLabel: false } });
+  // Both axes of scores are turned where lower is better: the best are at the top right.
+  const axis = (words, more) => {
+    if (log) return { ...durationAxis(duration(ends[0]), duration(ends[1])), name: words, ...more };
+    const { label, inverse } = scoreAxis([sweep], words);
+    return { type: "value", min: ends[0], max: ends[1], name: label, inverse, splitNumber: 4, axisLabel: { showMinLabel: false, showMaxLabel: false }, ...more };
+  };
   const inside = all.measured.map((value, i) => value >= all.low[i] && value <= all.high[i]);
   return {
     grid: { left: 62, right: 14, top: 32, bottom: 46 }, legend: {},
     tooltip: { trigger: "item", formatter: (one) => (one.data?.i === undefined ? "" : describe(all, one.data.i)) },
-    xAxis: axis(`predicted ${what}`), yAxis: axis(`measured ${what}`),
+    xAxis: axis(`predicted ${what}`, { splitNumber: 3 }), yAxis: axis(`measured ${what}`),
     series: [
       { type: "line", silent: true, showSymbol: false, data: [[ends[0], ends[0]], [ends[1], ends[1]]], lineStyle: { color: theme.muted, width: 1, type: "dashed" }, z: 1 },
       { type: "custom", silent: true, z: 1, clip: true, encode: { x: [0, 1], y: 2 }, data: all.number.map((_, i) => [to(all.low[i]), to(all.high[i]), to(all.measured[i])]),

@@ -5,6 +5,7 @@ import { fill, h, popover, stateOf } from "../lib/dom.js";
 import { csv, saveMenu } from "../lib/export.js";
 import { clock, numbers, percent, score, seconds, tick } from "../lib/format.js";
 import { TIME_STEPS, lines } from "../lib/lines.js";
+import { scoreAxis, scoreEnds } from "../lib/scales.js";
 import { colors, onTheme } from "../lib/theme.js";
 
 const TITLES = { best: "best config", hypervolume: "hypervolume", area: "mean of the best so far" };
@@ -79,14 +80,20 @@ export async function compareSweeps(root, tools, context) {
       found.notes.length ? h("ul", { class: "notes" }, found.notes.map((text) => h("li", { text: sentence(text) }))) : null);
     drawn?.abort(); // the charts that are replaced
     drawn = new AbortController();
-    const shared = { height: 320, signal: AbortSignal.any([signal, drawn.signal]) };
+    // As in the picture of `protein plot compare`: a few bad scores at the start leave room for what differs.
+    const axisOf = (words, drawn) => {
+      const axis = scoreAxis(found.environments.filter((one) => one.name === here), words);
+      return { ...axis, format: tick, ends: scoreEnds(drawn.flatMap((one) => [...one.y, ...one.band.low, ...one.band.high]), axis.inverse) };
+    };
+    const [best, front] = here ? [bands(color, (one) => one.best[here]), bands(color, (one) => one.front[here])] : [bands(color, (one) => one.overall), []];
+    const shared = { height: 320, steps: true, signal: AbortSignal.any([signal, drawn.signal]) };
     plots.best = await lines(chart1, here
-      ? { ...shared, name: `best so far in ${here}`, series: bands(color, (one) => one.best[here]), x: { label: "training spent", format: clock, incrs: TIME_STEPS }, y: { label: "best score", format: tick } }
-      : { ...shared, name: "best so far, normalised", series: bands(color, (one) => one.overall), x: { label: "share of the common budget", format: (x) => percent(x) }, y: { label: "normalised score", format: tick } });
+      ? { ...shared, name: `best so far in ${here}`, series: best, x: { label: "training spent", format: clock, incrs: TIME_STEPS }, y: axisOf("best score", best) }
+      : { ...shared, name: "best so far, normalised", series: best, x: { label: "share of the common budget", format: (x) => percent(x) }, y: { label: "normalised score", format: tick } });
     chart1.closest(".chart-card").querySelector(".chart-head").append(plots.best.menu);
     if (here) {
-      plots.front = await lines(chart2, { ...shared, name: `fronts in ${here}`, series: bands(color, (one) => one.front[here]),
-        x: { label: "cost of a trial", format: clock, log: true }, y: { label: "best score up to this cost", format: tick } });
+      plots.front = await lines(chart2, { ...shared, name: `fronts in ${here}`, series: front,
+        x: { label: "cost of a trial", format: clock, log: true }, y: axisOf("best score up to this cost", front) });
       chart2.closest(".chart-card").querySelector(".chart-head").append(plots.front.menu);
     }
     root.dataset.sides = found.sides.map((one) => one.label).join("|");

@@ -7,6 +7,7 @@ import { cell, clock, difference, number, seconds, tick, title } from "../lib/fo
 import { TIME_STEPS, lines } from "../lib/lines.js";
 import { log } from "../lib/log.js";
 import { stage } from "../lib/player.js";
+import { scoreAxis } from "../lib/scales.js";
 import { colors, onTheme } from "../lib/theme.js";
 
 const MOST = 24;
@@ -174,7 +175,7 @@ export async function compareTrials(root, tools, context) {
         x: one.seconds, y: one.value };
     });
     const options = { name: "curves of the compared trials", height: 260, signal, series, x: { label: "seconds of training", format: clock, incrs: TIME_STEPS },
-      y: { label: "score", format: tick }, onClick: (one) => { const [sweep, trial] = split(one.key); state.go("trial", {}, [sweep, trial]); } };
+      y: { ...scoreAxis([...new Set(found.trials.map((one) => one.sweep))].map((name) => sweeps.find((one) => one.name === name))), format: tick }, onClick: (one) => { const [sweep, trial] = split(one.key); state.go("trial", {}, [sweep, trial]); } };
     if (plot && chartRoom.contains(plot.room)) plot.set(options);
     else {
       fill(chartRoom);

@@ -198,6 +198,7 @@ export async function render(root, context) {
   function tipOf(sweep, i, params) {
     const { points } = sweep;
     const rows = [["state", STATES[points.state[i]] || points.state[i]], ["score", score(points.score[i])], ["cost", seconds(points.run_seconds[i])]];
+    if (points.calm_seconds[i] < 0.98 * points.run_seconds[i]) rows.push(["without other programs", seconds(points.calm_seconds[i])]);
     if (points.predicted_score[i] !== null) {
       rows.push(["predicted", `${score(points.predicted_score[i])} (${score(points.predicted_score_low[i])} to ${score(points.predicted_score_high[i])})`]);
       rows.push(["predicted cost", seconds(points.predicted_cost_seconds[i])]);
@@ -278,7 +279,7 @@ export async function render(root, context) {
     const mark = (one) => [one.trials.includes(answer.best) ? "best expected" : "", answer.knee !== null && one.trials.includes(answer.knee) ? "knee" : ""].filter(Boolean).join(", ");
     return fill(steps, h("section", { class: "card", "aria-label": "Expected front" },
       h("h2", { text: found.sweeps.length > 1 ? `Expected front of ${picked.sweep.name}` : "Expected front" }),
-      picked.sweep.waited_share >= MUCH_WAITED ? h("p", { class: "note-line", text: `Other programs had the cores for ${percent(picked.sweep.waited_share)} of the trials' time. Trials stand at their measured costs. The expected front has the costs without this wait.` }) : null,
+      picked.sweep.waited_share >= MUCH_WAITED ? h("p", { class: "note-line", text: `Other programs had the cores for ${percent(picked.sweep.waited_share)} of the trials' time. Trials stand at their costs without it, as the expected front does. A faint line reaches from each to its measured cost.` }) : null,
       h("div", { class: "scroll-x", tabindex: "0" }, h("table", { class: "facts steps" },
         h("thead", {}, h("tr", {}, [["cost", "number"], ["expected score", "number"], ["80 % interval", "number"], ...(answer.limits.length ? [["limits kept", "number"]] : []), ["measured", "number"], ["trial", "number"], ["", ""]].map(([title, cls]) => h("th", { class: cls, text: title })))),
         h("tbody", {}, picked.front.map((one) => h("tr", { class: one === picked.one ? "picked" : null },

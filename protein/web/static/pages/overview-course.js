@@ -181,7 +181,7 @@ export function course(root, context) {
         charts.calibration[one] = {}; // another answer may come while the chart is made
         const cell = h("div", {}, h("p", { class: "verdict" }));
         charts.calibration.grid.append(cell);
-        const made = await chart(cell, { name: `predicted ${one} of ${name}`, option: (theme) => calibrationOption(slow.calibration.value[one], one, theme, describe(one)), signal, height: 250, notMerge: true,
+        const made = await chart(cell, { name: `predicted ${one} of ${name}`, option: (theme) => calibrationOption(slow.calibration.value[one], one, found, theme, describe(one)), signal, height: 250, notMerge: true,
           csv: () => { const all = slow.calibration.value[one].forecasts; return { header: Object.keys(all), rows: all.number.map((_, i) => Object.values(all).map((column) => column[i])) }; } });
         made.instance.on("click", (event) => { if (event.data?.number !== undefined) state.go("trial", {}, [name, String(event.data.number)]); });
         charts.calibration[one] = { made, cell };
@@ -192,7 +192,7 @@ export function course(root, context) {
       const of = answer.value[one];
       const held = charts.calibration[one];
       if (!held?.made) continue;
-      held.made.set((theme) => calibrationOption(of, one, theme, describe(one)));
+      held.made.set((theme) => calibrationOption(of, one, found, theme, describe(one)));
       fill(held.cell.querySelector(".verdict"), sentence(of.verdict));
     }
     return undefined;

@@ -69,8 +69,8 @@ export async function mapCard(context, tools, room) {
       grid: grids,
       tooltip: { trigger: "item", formatter: describe },
       title: ["expected score", "uncertainty: half the 80 % interval"].map((text, i) => ({ text, left: grids[i].left, top: grids[i].top - 26, textStyle: { color: theme.muted, fontSize: 12.5, fontWeight: 400 } })),
-      xAxis: [0, 1].map((i) => ({ gridIndex: i, ...xAxis(found.x), name: short[found.x.name], splitLine: { show: false }, axisLabel: { formatter: (value) => axisText(found.x, value) } })),
-      yAxis: [0, 1].map((i) => ({ gridIndex: i, ...xAxis(found.y), name: short[found.y.name], nameGap: 46, splitLine: { show: false }, axisLabel: { formatter: (value) => axisText(found.y, value) } })),
+      xAxis: [0, 1].map((i) => ({ gridIndex: i, ...xAxis(found.x), name: short[found.x.name], splitLine: { show: false }, axisLabel: { formatter: (value) => axisText(found.x, value), ...xAxis(found.x).axisLabel } })),
+      yAxis: [0, 1].map((i) => ({ gridIndex: i, ...xAxis(found.y), name: short[found.y.name], nameGap: 46, splitLine: { show: false }, axisLabel: { formatter: (value) => axisText(found.y, value), ...xAxis(found.y).axisLabel } })),
       series: [...map(0, (i, j) => ramp(share(found.value[j][i]))),
         ...map(1, (i, j) => ramp(most > least ? ((found.high[j][i] - found.low[j][i]) / 2 - least) / (most - least) : 0.5))],
     };

@@ -3,15 +3,16 @@
 import { nothingYet } from "../lib/controls.js";
 import { fill, h } from "../lib/dom.js";
 import { chart } from "../lib/echart.js";
-import { clock, count, numbers, param, score, tick } from "../lib/format.js";
+import { clock, count, numbers, param, power, score, tick } from "../lib/format.js";
 import { coloring, rampCss, shortNames } from "../lib/coloring.js";
+import { isLog, powerTicks, scoreAxisOf } from "../lib/scales.js";
 
 const ABSENT = "no value"; // of a parameter that is not active in a trial
 const ROOM = 0.14; // of an axis, below its range, for these
 const TITLES = { cost_seconds: "cost", score: "score" };
 
 export async function parallelCard(context, tools, room) {
-  const { api, state, selection, signal, sweeps } = context;
+  const { api, state, selection, signal } = context;
   let found = await load();
   const body = room();
   const note = h("p", { class: "chart-note", role: "status" });
@@ -49,8 +50,9 @@ export async function parallelCard(context, tools, room) {
   function option(theme) {
     const short = shortNames(found.axes.map((one) => one.key.replace(/^params\./, "")));
     const scores = numbers(found.axes.find((one) => one.key === "score").values);
-    const minimize = sweeps.find((one) => one.name === state.sweeps[0])?.direction === "minimize";
-    const ranked = rank(scores, minimize);
+    const better = scoreAxisOf(context);
+    const ranked = rank(scores, better.inverse);
+    const turned = (one) => one.key === "score" && better.inverse;
     const colors = coloring(ranked, theme.series, { faint: theme.faint });
     const chosen = selection.size > 0 && !brushing;
     // The best lie above the others, and the selected above all.
@@ -63,14 +65,14 @@ export async function parallelCard(context, tools, room) {
     return {
       parallel: phone ? { layout: "vertical", left: 26, right: 30, top: 34, bottom: 30 } : { left: 44, right: 56, top: 62, bottom: 22 },
       parallelAxis: found.axes.map((one, dim) => ({
-        dim, z: 5, name: TITLES[one.key] || short[one.key.replace(/^params\./, "")], nameLocation: phone ? "start" : "end", nameGap: phone ? 6 : 14,
-        type: one.scale === "choices" ? "category" : one.scale === "log" ? "log" : "value",
+        dim, z: 5, name: TITLES[one.key] || short[one.key.replace(/^params\./, "")], inverse: turned(one), nameLocation: phone !== turned(one) ? "start" : "end", nameGap: phone ? 6 : 14,
+        type: one.scale === "choices" ? "category" : isLog(one) ? "log" : "value", logBase: one.scale === "pow2" ? 2 : 10,
         ...(one.scale === "choices" ? { data: [...(one.absent ? [ABSENT] : []), ...one.choices.map((value) => String(param(value)))] } : { min: lowest(one), max: one.high, scale: true }),
         nameTextStyle: phone ? { color: theme.text, fontSize: 12, textBorderColor: theme.surface, textBorderWidth: 3, align: "left", verticalAlign: "bottom", padding: [0, 0, 10, 0] }
           : { color: theme.text, fontSize: 12, align: "left", padding: [0, 0, 0, 0] },
         nameRotate: phone ? 0 : 18, nameTruncate: { maxWidth: 150 },
-        axisLine: { lineStyle: { color: theme.muted } }, axisTick: { lineStyle: { color: theme.line } }, minorTick: { show: false },
-        axisLabel: { color: theme.text, fontSize: 11, textBorderColor: theme.surface, textBorderWidth: 3, hideOverlap: true, showMinLabel: true, showMaxLabel: true, formatter: (value) => axisText(one, value) },
+        axisLine: { lineStyle: { color: theme.muted } }, axisTick: { lineStyle: { color: theme.line }, ...ticks(one).axisTick }, minorTick: { show: false },
+        axisLabel: { color: theme.text, fontSize: 11, textBorderColor: theme.surface, textBorderWidth: 3, hideOverlap: true, showMinLabel: true, showMaxLabel: true, formatter: (value) => axisText(one, value), ...ticks(one).axisLabel },
         splitLine: { show: false },
         areaSelectStyle: { width: 18, borderWidth: 1, borderColor: theme.accent, color: theme.accent, opacity: 0.2 },
       })),
@@ -89,8 +91,8 @@ export async function parallelCard(context, tools, room) {
     const scores = numbers(found.axes.find((one) => one.key === "score").values);
     const low = Math.min(...scores);
     const high = Math.max(...scores);
-    const minimize = sweeps.find((one) => one.name === state.sweeps[0])?.direction === "minimize";
-    fill(ramp, h("span", { text: "score" }), h("span", { text: score(minimize ? high : low) }), h("span", { class: "ramp", style: { background: rampCss() } }), h("span", { text: score(minimize ? low : high) }),
+    const { label, inverse: minimize } = scoreAxisOf(context);
+    fill(ramp, h("span", { text: label }), h("span", { text: score(minimize ? high : low) }), h("span", { class: "ramp", style: { background: rampCss() } }), h("span", { text: score(minimize ? low : high) }),
       h("span", { text: "by rank. Drag along an axis to select trials; click it to undo." }));
     body.dataset.lines = String(found.trials.number.length);
   }
@@ -130,7 +132,14 @@ export function rank(scores, minimize) {
 /** Where an axis begins: below its range where some trials have no value, so that their lines have a place there. */
 function lowest(one) {
   if (!one.absent) return one.low;
-  return one.scale === "log" ? one.low * (one.low / one.high) ** ROOM : one.low - ROOM * (one.high - one.low || 1);
+  return isLog(one) ? one.low * (one.low / one.high) ** ROOM : one.low - ROOM * (one.high - one.low || 1);
+}
+
+/** Ticks of powers of two, and one for the trials that have no value. */
+function ticks(one) {
+  const found = powerTicks(one.scale, one.low, one.high);
+  for (const of of one.absent ? [found.axisTick, found.axisLabel] : []) of.customValues?.unshift(lowest(one));
+  return found;
 }
 
 /** Where a trial's line meets an axis. */
@@ -142,5 +151,6 @@ function valueAt(one, value) {
 function axisText(one, value) {
   if (one.scale === "choices") return String(value).slice(0, 16);
   if (one.absent && value < one.low * (1 - 1e-9 * Math.sign(one.low))) return Math.abs(value / lowest(one) - 1) < 1e-6 ? ABSENT : "";
+  if (one.scale === "pow2") return power(value);
   return one.key.endsWith("_seconds") ? clock(value) : tick(Number(Number(value).toPrecision(3)));
 }

@@ -3,8 +3,9 @@
 import { columnChoices, nothingYet, select } from "../lib/controls.js";
 import { fill, h } from "../lib/dom.js";
 import { chart } from "../lib/echart.js";
-import { cell, clock, count, numbers, param, tick, time, title } from "../lib/format.js";
+import { cell, clock, count, numbers, param, power, tick, time, title } from "../lib/format.js";
 import { coloring, rampCss } from "../lib/coloring.js";
+import { isLog, powerTicks, scoreAxisOf } from "../lib/scales.js";
 import { box } from "./parameters-slices.js";
 
 export async function scatterCard(context, tools, room) {
@@ -77,12 +78,20 @@ export async function scatterCard(context, tools, room) {
   function axis(one) {
     const of = column(one.key) || { key: one.key, title: one.key };
     const name = title(of);
-    const text = (value) => (of.kind === "time" ? (one.high - one.low < 86400 ? time(value).slice(11) : time(value).slice(5, 16)) : /_seconds$/.test(one.key) ? clock(value) : tick(Number(value.toPrecision(4))));
+    const text = (value) => (one.scale === "pow2" ? power(value) : of.kind === "time" ? (one.high - one.low < 86400 ? time(value).slice(11) : time(value).slice(5, 16)) : /_seconds$/.test(one.key) ? clock(value) : tick(Number(value.toPrecision(4))));
     if (one.scale === "choices") return { type: "category", name, data: one.choices.map((value) => String(param(value))), splitLine: { show: false } };
-    const log = one.scale === "log";
+    const log = isLog(one);
+    const ticks = powerTicks(one.scale, one.low, one.high);
     const room = log ? 1 : (one.high - one.low || 1) * 0.03;
     return { type: log ? "log" : "value", name, min: log ? one.low / 1.08 : one.low - room, max: log ? one.high * 1.08 : one.high + room,
-      axisLabel: { showMinLabel: log, showMaxLabel: log, formatter: text } };
+      ...ticks, axisLabel: { showMinLabel: log, showMaxLabel: log, formatter: text, ...ticks.axisLabel } };
+  }
+
+  /** Better scores are at the top. */
+  function better(key) {
+    if (!["score", "predicted_score"].includes(key)) return {};
+    const { label, inverse } = scoreAxisOf(context, title(column(key) || { key, title: key }));
+    return { name: label, inverse };
   }
 
   function option(theme) {
@@ -99,7 +108,7 @@ export async function scatterCard(context, tools, room) {
       brush: { toolbox: [], xAxisIndex: 0, yAxisIndex: 0, throttleType: "debounce", throttleDelay: 100, brushStyle: { color: theme.accent, opacity: 0.14, borderColor: theme.accent, borderWidth: 1 }, outOfBrush: { colorAlpha: 1 } },
       toolbox: { show: false },
       tooltip: { trigger: "item", formatter: (event) => describe(event.data?.place) },
-      xAxis: axis(found.x), yAxis: { ...axis(found.y), nameGap: 50 },
+      xAxis: axis(found.x), yAxis: { ...axis(found.y), ...better(found.y.key), nameGap: 50 },
       series: [{ type: "scatter", data, progressive: 0, large: false }],
     };
   }

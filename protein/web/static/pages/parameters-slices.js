@@ -3,8 +3,9 @@
 import { answered } from "../lib/controls.js";
 import { fill, h } from "../lib/dom.js";
 import { chart } from "../lib/echart.js";
-import { estimate, param, score, seconds, tick } from "../lib/format.js";
+import { estimate, param, power, score, seconds, tick } from "../lib/format.js";
 import { shortNames } from "../lib/coloring.js";
+import { isLog, powerTicks, scoreAxisOf, scoreEnds } from "../lib/scales.js";
 import { patient } from "../lib/slow.js";
 
 const HEIGHT = 176; // of one slice
@@ -43,7 +44,7 @@ export async function slicesCard(context, tools, room) {
     showEnds(found.range_ends);
     const through = found.anchor.number === null ? "the best expected config" : `trial ${found.anchor.number}`;
     fill(note, `Each slice goes through ${through}${costText()}, and moves one parameter. `,
-      "Line: expected true score. Band: its 80 % interval. Dots: trials, the fainter the further they are from the slice. ",
+      `Line: expected true ${scoreAxisOf(context).label}. Band: its 80 % interval. Dots: trials, the fainter the further they are from the slice. `,
       `The model has learnt from ${found.num_scores} scores.`, found.inactive.length ? ` Not active in this config: ${found.inactive.join(", ")}.` : null, found.basis === "score model" ? null : h("span", { class: "warn-text", text: ` ${found.basis}.` }));
     body.dataset.slices = String(found.slices.length);
   }
@@ -57,11 +58,12 @@ export async function slicesCard(context, tools, room) {
   function option(theme) {
     const short = shortNames(found.slices.map((one) => one.name));
     const ends = new Map(found.range_ends.map((one) => [one.name, one]));
-    // All slices share one vertical scale: only so can they be compared. Dots far below it are left out.
-    const values = found.slices.flatMap((one) => [...one.estimates.low, ...one.estimates.high]);
-    const low = Math.min(...values);
-    const high = Math.max(...values, ...found.trials.score.filter((x) => x <= Math.max(...values) + 0.2 * (Math.max(...values) - low)));
-    const room = (high - low || 1) * 0.05;
+    // All slices share one vertical scale: only so can they be compared. It is that of the lines and bands. Dots beyond
+    // it, and the few places at which a line falls far below all others, are left out.
+    const { inverse } = scoreAxisOf(context);
+    const values = found.slices.flatMap((one) => ["low", "high"].flatMap((end) => one.estimates[end].filter((_, k) => one.valid[k])));
+    const [low, high] = scoreEnds(values, inverse);
+    const room = (high - low) * 0.05;
     const shown = [...found.slices].sort((a, b) => b.reach - a.reach);
     const width = 100 / columns;
     const grids = shown.map((_, i) => ({
@@ -73,14 +75,14 @@ export async function slicesCard(context, tools, room) {
       tooltip: { trigger: "item", formatter: (event) => describe(event, shown) },
       title: shown.map((one, i) => ({ text: short[one.name] + (ends.has(one.name) ? " ⚑" : ""), left: grids[i].left, top: grids[i].top - 26,
         textStyle: { color: ends.has(one.name) ? theme.warn : theme.text, fontSize: 12.5, fontWeight: 600 } })),
-      xAxis: shown.map((one, i) => ({ gridIndex: i, ...xAxis(one.axis), splitLine: { show: false }, axisLabel: { fontSize: 11, formatter: (value) => axisText(one.axis, value) }, splitNumber: 3 })),
-      yAxis: shown.map((_, i) => ({ gridIndex: i, type: "value", min: low - room, max: high + room, splitNumber: 3, axisLine: { show: false }, axisTick: { show: false },
+      xAxis: shown.map((one, i) => ({ gridIndex: i, ...xAxis(one.axis), splitLine: { show: false }, axisLabel: { fontSize: 11, formatter: (value) => axisText(one.axis, value), ...xAxis(one.axis).axisLabel }, splitNumber: 3 })),
+      yAxis: shown.map((_, i) => ({ gridIndex: i, type: "value", inverse, min: low - room, max: high + room, splitNumber: 3, axisLine: { show: false }, axisTick: { show: false },
         axisLabel: { fontSize: 11, formatter: (value) => (value < low - room * 0.9 || value > high + room * 0.9 ? "" : tick(Number(value.toPrecision(3)))) } })),
-      series: shown.flatMap((one, i) => seriesOf(one, i, theme, low - room)),
+      series: shown.flatMap((one, i) => seriesOf(one, i, theme, [low - room, high + room])),
     };
   }
 
-  function seriesOf(one, i, theme, floor) {
+  function seriesOf(one, i, theme, [least, most]) {
     const at = { xAxisIndex: i, yAxisIndex: i };
     const x = one.axis.values.map((value) => place(one.axis, value));
     const { value, low, high } = one.estimates;
@@ -88,7 +90,7 @@ export async function slicesCard(context, tools, room) {
     const good = (list) => list.map((y, k) => [x[k], one.valid[k] ? y : null]);
     const trials = found.trials.number.map((number, k) => ({
       number, value: [place(one.axis, found.trials.params[one.name]?.[k]), found.trials.score[k]], close: one.closeness[k],
-    })).filter((dot) => dot.value[0] !== null && dot.value[1] >= floor && dot.close > 0.02)
+    })).filter((dot) => dot.value[0] !== null && dot.value[1] >= least && dot.value[1] <= most && dot.close > 0.02)
       .sort((a, b) => a.close - b.close);
     const band = choices
       ? { type: "custom", name: "interval", ...at, silent: true, z: 1, data: x.map((place_, k) => [place_, low[k], high[k]]), renderItem: errorBar(theme.series[0]), encode: { x: 0, y: [1, 2] } }
@@ -142,8 +144,9 @@ export function anchorControls({ state }, found) {
 /** How an axis of the model is drawn by ECharts. */
 export function xAxis(axis) {
   if (axis.scale === "choices") return { type: "category", data: axis.values.map((value) => String(param(value))) };
-  const log = (axis.scale === "log" || axis.scale === "pow2") && axis.values[0] > 0;
-  return { type: log ? "log" : "value", logBase: axis.scale === "pow2" ? 2 : 10, min: axis.values[0], max: axis.values.at(-1) };
+  const log = isLog(axis) && axis.values[0] > 0;
+  const [min, max] = [axis.values[0], axis.values.at(-1)];
+  return { type: log ? "log" : "value", logBase: 10, min, max, ...powerTicks(axis.scale, min, max) };
 }
 
 /** Where a value lies along such an axis; null where it has no place. */
@@ -154,7 +157,7 @@ export function place(axis, value) {
 
 export function axisText(axis, value) {
   if (axis.scale === "choices") return String(value).slice(0, 12);
-  return tick(axis.scale === "pow2" && value >= 1 ? Math.round(value) : Number(Number(value).toPrecision(3)));
+  return axis.scale === "pow2" ? power(value) : tick(Number(Number(value).toPrecision(3)));
 }
 
 export function box(title, rows) {

@@ -5,6 +5,7 @@ import { lines } from "../lib/lines.js";
 import { log } from "../lib/log.js";
 import { player, stage } from "../lib/player.js";
 import { ago, bytes, count, estimate, param, score, seconds, sentence, tick, time, whole } from "../lib/format.js";
+import { scoreAxis } from "../lib/scales.js";
 import { pause } from "../lib/slow.js";
 import { colors, onTheme } from "../lib/theme.js";
 import { commandLine, ENDS, KINDS, nameOf, stateMark, TIMINGS, trialLink, unfinished, valueClass, waits } from "../lib/trials.js";
@@ -156,7 +157,7 @@ export async function render(root, context) {
       return { key: `${one.number}`, label: `trial ${one.number}`, color: one.number === number ? theme.series[0] : theme.series[(i % 8) + 1],
         width: one.number === number ? 2 : 1.4, x: one[axis].map((x) => x + shift), y: one.value.map((value) => (typeof value === "number" ? value : null)) };
     });
-    const shown = { series, x: { label: axis === "steps" ? unit() : "seconds of training", format: axis === "steps" ? count : seconds }, y: { label: metric || "score", format: undefined } };
+    const shown = { series, x: { label: axis === "steps" ? unit() : "seconds of training", format: axis === "steps" ? count : seconds }, y: { ...(metric ? { label: metric } : scoreAxis([found.sweep])), format: undefined } };
     if (curve?.room.isConnected) return curve.set(shown);
     fill(room);
     curve = await lines(room, { name: `curve of trial ${number} of ${name}`, signal, height: 300, ...shown });

@@ -256,4 +256,4 @@ def test_a_curve_of_one_point_is_a_dot(own_store: str, view_of: ViewOf) -> None:
     view.page.get_by_role("button", name="Save").first.click()
     with view.page.expect_download() as download:
         view.page.get_by_role("button", name="SVG").click()
-    assert "m-1 0a1 1" in download.value.path().read_text()
+    assert "m-2.5 0a2.5 2.5" in download.value.path().read_text()

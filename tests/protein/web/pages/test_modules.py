@@ -4,10 +4,12 @@ import json
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 from browser import ODD_NAME, View
 
 from protein.view import text
+from protein.view.figures import style
 
 NUMBERS = [0.0, 1e-9, 3.2e-7, 0.00123, 0.0456, 0.0994, 0.0996, 0.1, 0.5, 1.0, 9.994, 9.996, 12.34, 59.94, 59.96, 60.0]
 NUMBERS += [61.0, 599.5, 3599.4, 3599.6, 3600.0, 7384.0, 86399.0, 86400.0, 1e6, 123456.789, 9999.994, 9999.996, 1e9]
@@ -145,6 +147,7 @@ def test_counts_among_the_metrics_are_whole(view: View) -> None:
 
 def test_the_legend_of_the_front_has_the_signs_of_the_chart(view: View) -> None:
     points = {"number": [0, 1], "state": ["complete", "failed"], "score": [1.0, None], "run_seconds": [1.0, 2.0]}
+    points["calm_seconds"] = points["run_seconds"]
     points |= {"excluded": [False, False]}
     sweep = {
         "name": "s",
@@ -164,6 +167,7 @@ def test_the_legend_of_the_front_has_the_signs_of_the_chart(view: View) -> None:
 def test_a_front_that_begins_at_a_cost_of_0_has_an_axis(view: View) -> None:
     """Imported runs may have taken less than a second of a clock that counts seconds."""
     points = {"number": [0, 1], "state": ["complete"] * 2, "score": [1.0, 2.0], "run_seconds": [0.0, 4.0]}
+    points["calm_seconds"] = points["run_seconds"]
     sweep = {"name": "s", "direction": "maximize", "front": [0, 1], "left_out": 0}
     sweep |= {"points": {**points, "excluded": [False] * 2}}
     front = [{"cost_seconds": 0.0, "score": {"value": 1.0, "low": 0.5, "high": 1.5}, "trials": [0], "measured": [1.0]}]
@@ -174,3 +178,91 @@ def test_a_front_that_begins_at_a_cost_of_0_has_an_axis(view: View) -> None:
     )
     low, high = call(view, "front-chart", code, sweep, front)
     assert -4 < low < -3 and 4 < 10**high < 8
+
+
+def test_better_is_up_on_every_axis_of_scores(view: View) -> None:
+    up, down = ({"name": name, "direction": name} for name in ("maximize", "minimize"))
+    given = [[], [up], [down], [down, down], [up, down], [down, up, down]]
+    assert call(view, "scales", "given.map((one) => m.scoreAxis(one))", *given) == [
+        {"label": "score", "inverse": False},
+        {"label": "score", "inverse": False},
+        {"label": "score (lower is better)", "inverse": True},
+        {"label": "score (lower is better)", "inverse": True},
+        {"label": "score (lower is better for minimize)", "inverse": False},
+        {"label": "score (lower is better for 2 of the sweeps)", "inverse": False},
+    ]
+
+
+def test_an_axis_of_scores_ends_where_it_does_in_a_picture(view: View) -> None:
+    rows = np.random.default_rng(0).normal(size=(60, 40))
+    scores = [(10.0 ** (row * 3) * np.sign(row - 1.0))[: 1 + i % 40].round(6).tolist() for i, row in enumerate(rows)]
+    scores += [[1.0] * 9 + [-1e9], [1.0 + i / 10 for i in range(30)] + [-1e9, -1e12], [0.0, 0.0], [-2.0]]
+    found = call(
+        view, "scales", "given[0].map((one) => [m.scoreEnds(one), m.scoreEnds(one.map((x) => -x), true)])", scores
+    )
+    for one, (ends, turned) in zip(scores, found, strict=True):
+        assert ends == pytest.approx(style.score_bounds(one))
+        assert turned == pytest.approx([-ends[1], -ends[0]])
+    assert call(view, "scales", "m.scoreEnds([null, NaN])") == [0, 1]
+
+
+def test_ticks_of_powers_of_two_are_powers_of_two(view: View) -> None:
+    ranges: list[list[float]] = [[8, 256], [16, 4096], [1, 1], [0.25, 2], [64, 2**24], [3, 40]]
+    found = call(view, "scales", "given.map(([low, high]) => m.powersOfTwo(low, high))", *ranges)
+    assert found == [style.powers_of_two(low, high) for low, high in ranges]
+    assert found[:4] == [[8, 16, 32, 64, 128, 256], [16, 64, 256, 1024, 4096], [1], [0.25, 0.5, 1, 2]]
+    ticks = [0.25, 1, 4096, 2**17, 2**20, 2**24]
+    assert call(view, "format", "given.map((x) => m.power(x))", *ticks) == [style.power(tick) for tick in ticks]
+    assert style.power(2**14) == "16384" and style.power(2**20) == "2²⁰"
+
+
+def test_the_mean_of_curves_and_its_band(view: View) -> None:
+    rng = np.random.default_rng(0)
+    curves = []
+    for length in (1, 3, 8, 8, 5):
+        x = np.sort(rng.choice(40, size=length, replace=False)).astype(float)
+        curves.append({"x": x.tolist(), "y": rng.normal(size=length).tolist()})
+    curves[2]["y"][3] = None  # a gap
+    curves.append({"x": [3.0], "y": [None]})
+    found = call(view, "../pages/curves", "m.meanOf(given[0])", curves)
+    usable = [[(x, y) for x, y in zip(one["x"], one["y"], strict=True) if y is not None] for one in curves]
+    usable = [one for one in usable if one]
+    lines = [([x for x, _ in one], [y for _, y in one]) for one in usable]
+    places = sorted({x for one in usable for x, _ in one})
+    expected = []
+    for x in places:
+        at = [np.interp(x, xs, ys) for xs, ys in lines if xs[0] <= x <= xs[-1]]
+        if 2 * len(at) >= len(usable):
+            expected.append((x, np.mean(at), np.std(at, ddof=1) if len(at) > 1 else 0.0, len(at)))
+    assert [found["x"], found["count"]] == [[x for x, *_ in expected], [n for *_, n in expected]]
+    assert found["y"] == pytest.approx([mean for _, mean, *_ in expected])
+    widths = np.subtract(found["band"]["high"], found["band"]["low"]) / 2
+    assert widths == pytest.approx([spread for _, _, spread, _ in expected])
+    code = "(({x, y}) => [x.length, x[0], x.at(-1), Math.max(...y)])(m.meanOf([given[0], given[0]], 50))"
+    long = {"x": list(range(1000)), "y": [2.0 * x for x in range(1000)]}
+    assert call(view, "../pages/curves", code, long) == [50, 0, 999, 1998]
+    assert call(view, "../pages/curves", "m.meanOf([])")["x"] == []
+
+
+def test_groups_of_curves_hold_each_once(view: View) -> None:
+    code = """given.map(([values, kind]) => m.groupsOf(values.map((v, i) => ({ v, i })), (one) => one.v, kind, String)
+      .map(({ label, curves }) => [label, curves.map((one) => one.i)]))"""
+    numbers = [5, 1, 3, 2, 4, 8, 7, 6, None]
+    given = [
+        [["b", "a", "b", None], "text"],
+        [[2, 1, 2], "integer"],
+        [numbers, "number"],
+        [[1] * 9 + [2, 3, 4, 5], "integer"],
+        [[], "text"],
+    ]
+    named, few, many, ties, none = call(view, "../pages/curves", code, *given)
+    assert named == [["b", [0, 2]], ["a", [1]], ["no value", [3]]]
+    assert few == [["1", [1]], ["2", [0, 2]]]
+    assert many == [["1 to 2", [1, 3]], ["3 to 4", [2, 4]], ["5 to 6", [0, 7]], ["7 to 8", [6, 5]], ["no value", [8]]]
+    assert sorted(i for _, rows in ties for i in rows) == list(range(13)) and ties[0] == ["1", list(range(9))]
+    assert none == []
+
+
+def test_charts_of_several_metrics_share_their_x(view: View) -> None:
+    series = [{"x": [3, None, 9]}, {"x": []}, {"x": [1, 4]}]
+    assert call(view, "lines", "[m.endsOf(given), m.endsOf(given.slice(1, 2))]", *series) == [[1, 9], None]

@@ -92,7 +92,7 @@ def test_a_stroke_along_an_axis_selects_for_all_pages(view_of_planted: View) -> 
     rows = table(view, "parallel")
     box = part(view, "parallel").locator("canvas").bounding_box()
     assert box is not None
-    # The last axis is the score, 56 pixels from the right. Its upper half are the higher losses.
+    # The last axis is the score, 56 pixels from the right. Its upper half are the lower losses: better is up.
     x, top, bottom = box["x"] + box["width"] - 56, box["y"] + 62, box["y"] + box["height"] - 22
     view.page.mouse.move(x, top + 1)
     view.page.mouse.down()
@@ -100,10 +100,10 @@ def test_a_stroke_along_an_axis_selects_for_all_pages(view_of_planted: View) -> 
     view.page.mouse.up()
     scores = {int(row["trial"]): float(row["score"]) for row in rows}
     middle = (max(scores.values()) + min(scores.values())) / 2
-    high = {number for number, value in scores.items() if value > middle}
+    better = {number for number, value in scores.items() if value < middle}
     expect(part(view, "parallel")).to_contain_text(re.compile(r"\d+ selected"))
     count = int(re.search(r"(\d+) selected", part(view, "parallel").inner_text()).group(1))  # type: ignore[union-attr]
-    assert abs(count - len(high)) <= 2, "those in the upper half of the axis, up to a pixel"
+    assert abs(count - len(better)) <= 2, "those in the upper half of the axis, up to a pixel"
     part(view, "parallel").get_by_role("link", name="their curves").click()
     expect(view.page.locator(f".page-curves[data-curves='{min(count, 12)}']")).to_be_visible()
     view.page.go_back()
