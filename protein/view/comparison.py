@@ -15,6 +15,7 @@ from protein.analysis.comparison import FIGURES, Band, Comparison, Difference, E
 from protein.direction import shown_score
 from protein.engine.gp import Array
 from protein.types import Direction, Estimate
+from protein.units import format_probability
 from protein.view import tables, text
 from protein.view.figures import style
 
@@ -179,7 +180,7 @@ def _signed(value: Estimate) -> str:
 
 
 def _chance(one: Difference) -> str:
-    return "" if one.probability is None else f", better with probability {100 * one.probability:.0f} %"
+    return "" if one.probability is None else f", better with probability {format_probability(one.probability)}"
 
 
 def _band(band: Band, direction: Direction) -> dict[str, Any]:

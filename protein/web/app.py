@@ -171,6 +171,7 @@ def create_app(opening: Opening, *, host: str, token: str | None) -> Guard:
 _FRESH = {"cache-control": "no-cache"}  # asked for again each time; answered with "not modified"
 _KEPT = {"cache-control": "public, max-age=31536000, immutable"}
 _BUILD = "build-"
+_CHARTS = "lib/echart.js"
 _IMPORT = re.compile(r"""(?:^(?:import|export)\b[^"';()]*?|(?<![\w.$])import\()"(\.{1,2}/[^"]+)\"""", re.MULTILINE)
 
 
@@ -188,11 +189,15 @@ def build() -> str:
 def needed(folder: str) -> dict[str, list[str]]:
     """Returns the files that each page's module imports, itself among them, so that the browser asks for all at once.
 
-    The key "" has those of all pages; `folder` is `build()`, as the answer is of these files.
+    The key "" has those of all pages; `folder` is `build()`, as the answer is of these files. A page whose own module
+    draws charts is drawn with their library, and others load that when somebody scrolls to a chart.
     """
     first = _imported("app.js")
     pages = {path.stem: _imported(f"pages/{path.name}") for path in sorted((STATIC / "pages").glob("*.js"))}
-    return {"": first, **{page: [name for name in names if name not in first] for page, names in pages.items()}}
+    for page, names in pages.items():
+        draws = f"../{_CHARTS}" in _IMPORT.findall((STATIC / names[0]).read_text(encoding="utf-8"))
+        pages[page] = [name for name in names if name not in first and (draws or not name.startswith("vendor/"))]
+    return {"": first, **pages}
 
 
 def _imported(name: str) -> list[str]:

@@ -17,12 +17,13 @@ from protein.types import TrialRecord, TrialState
 from protein.view.comparison import plain
 from protein.web import findings
 from protein.web.answers import MAX_LENGTH, Query, get, selected
-from protein.web.frame import Frame, Table
+from protein.web.frame import Frame, Table, quality
 from protein.web.pages.table import described
 from protein.web.pages.trial import checkpoint_of
 from protein.web.viewer import MAX_SWEEPS, Viewer
 
-MAX_TRIALS = 24  # side by side
+MAX_TRIALS = 24  # side by side; of more, the best
+MAX_SELECTED = 10_000
 # Fields that identify a trial or only say when it ran: they always differ, and nobody compares them.
 _NOT_COMPARED = frozenset(
     (
@@ -45,16 +46,21 @@ _NOT_COMPARED = frozenset(
 
 def routes(viewer: Viewer) -> list[BaseRoute]:
     def trials(query: Query) -> dict[str, Any]:
-        chosen = selected(query.text("sel", most=MAX_LENGTH), most=MAX_TRIALS)
+        chosen = selected(query.text("sel", most=MAX_LENGTH), most=MAX_SELECTED)
         pairs = [(name, number) for name, numbers in chosen.items() for number in numbers]
         if not pairs:
             raise UsageError("no trial is selected; select two or more in the table")
-        table, version = viewer.together(viewer.frames(list(chosen)))
+        frames = viewer.frames(list(chosen))
+        table, version = viewer.together(frames)
         names, numbers = table.columns["sweep"].listed(), table.columns["number"].listed()
         place = {(name, number): row for row, (name, number) in enumerate(zip(names, numbers, strict=True))}
         missing = [pair for pair in pairs if pair not in place]
         pairs = [pair for pair in pairs if pair in place]
         rows = np.array([place[pair] for pair in pairs], np.int64)
+        left_out = max(len(rows) - MAX_TRIALS, 0)
+        if left_out:
+            ranked = np.argsort(-np.nan_to_num(quality(frames)[rows], nan=-1.0), kind="stable")[:MAX_TRIALS]
+            pairs, rows = [pairs[i] for i in ranked.tolist()], rows[ranked]
         records = _records(viewer, pairs)
         return {
             "version": version,
@@ -62,6 +68,7 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
                 {"sweep": name, "number": number, "plays": _plays(viewer, name, records.get((name, number)))}
                 for name, number in pairs
             ],
+            "left_out": left_out,
             "missing": [{"sweep": name, "number": number} for name, number in missing],
             "rows": [*_rows(table, rows), *_provenance(pairs, records)],
         }

@@ -10,7 +10,9 @@ from protein.api import overview
 from protein.direction import shown_score
 from protein.errors import UsageError
 from protein.sweep.ownership import alive
+from protein.sweep.resuming import goes_on
 from protein.types import SweepRecord
+from protein.view import text
 from protein.web import findings
 from protein.web.answers import Query, get
 from protein.web.viewer import Viewer
@@ -35,6 +37,7 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
             "requested": str(record.requested),
             "ended": record.ended,
             "created_at": record.created_at.timestamp(),
+            "stop": stop_loses(record, [one.cost_seconds for one in found.running]),
             "curves": _curves(viewer, record, shown),
         }
 
@@ -51,6 +54,17 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
 def _told(found: overview.Findings, life: str) -> dict[str, Any]:
     """Returns findings as plain data; what to do depends on whether a process runs the sweep."""
     return dataclasses.asdict(dataclasses.replace(found, next=overview.next_of(found, life)))
+
+
+def stop_loses(sweep: SweepRecord, costs: Sequence[float]) -> str:
+    """Returns what becomes of running trials, of which each has cost so many seconds, where their sweep is stopped."""
+    if not costs:
+        return "No trial runs now, so nothing is lost."
+    have, they = ("trial runs and has", "it") if len(costs) == 1 else ("trials run and have", "they")
+    spent = f"{len(costs)} {have} taken {text.seconds(sum(costs))}"
+    if goes_on(sweep.spec.config):
+        return f"{spent}. When the sweep is run again, {they} can go on from what was saved last; the rest is lost."
+    return f"{spent}. That is lost: {they} can only begin anew, when the sweep is run again."
 
 
 def _curves(viewer: Viewer, sweep: SweepRecord, numbers: Sequence[int]) -> list[dict[str, Any]]:

@@ -184,7 +184,7 @@ async function open(now) {
     return;
   }
   const waiting = h("div", { class: "waiting" }, h("h1", { text: page === PAGES[0] ? "Sweeps" : `${page.title} of ${state.path.join(" ") || state.sweeps.join(", ")}` }), stateOf("loading", "Loading"));
-  fill(main, root, waiting); // which is seen until the first answer comes
+  fill(main, h("h1", { class: "visually-hidden", text: waiting.firstChild.textContent }), root, waiting); // it is seen until the first answer comes
   watch();
   try {
     const { render } = await import(`./pages/${page.name}.js`);

@@ -42,6 +42,17 @@ export function stateOf(kind, title, ...help) {
     help.map((one) => (typeof one === "string" ? h("p", { class: "state-help", text: one }) : one)));
 }
 
+/** Asks in a dialog, and returns the promise of whether `action` was chosen. */
+export function confirmed(title, line, action) {
+  return new Promise((resolve) => {
+    const dialog = h("dialog", { class: "dialog", "aria-label": title }, h("h2", { text: title }), h("p", { text: line }),
+      h("form", { method: "dialog" }, h("button", { class: "button", value: "", text: "Cancel" }), " ", h("button", { class: "button primary", value: "yes", text: action })));
+    dialog.addEventListener("close", () => { dialog.remove(); resolve(dialog.returnValue === "yes"); });
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}
+
 /** Calls the last of several calls after `milliseconds` of quiet. */
 export function debounced(work, milliseconds) {
   let timer = 0;

@@ -109,6 +109,11 @@ export function bytes(size) {
   return "";
 }
 
+/** A probability as a percentage, which is never rounded to 0 or 100; as in protein/units.py. */
+export function probability(value) {
+  return value > 0.99 ? "over 99 %" : value < 0.01 ? "under 1 %" : percent(value);
+}
+
 /** A share as a percentage: 71 %. */
 export function percent(value, digits = 0) {
   const x = number(value);

@@ -3,7 +3,7 @@
 import { segments, throttled, tick as box } from "../lib/controls.js";
 import { fill, h, popover, stateOf } from "../lib/dom.js";
 import { csv, saveMenu } from "../lib/export.js";
-import { clock, numbers, percent, score, seconds, tick } from "../lib/format.js";
+import { clock, numbers, percent, probability, score, seconds, tick } from "../lib/format.js";
 import { TIME_STEPS, lines } from "../lib/lines.js";
 import { scoreAxis, scoreEnds } from "../lib/scales.js";
 import { colors, onTheme } from "../lib/theme.js";
@@ -43,7 +43,7 @@ export async function compareSweeps(root, tools, context) {
       found = null;
       fill(tools, group.root, sides.root);
       shownTabs = null;
-      fill(root, stateOf("empty", "These sweeps cannot be compared yet.", sentence(problem)));
+      fill(root, stateOf("empty", "These sweeps cannot be compared.", sentence(problem)));
       return;
     }
     await draw();
@@ -72,7 +72,7 @@ export async function compareSweeps(root, tools, context) {
     shownTabs = tabsOf;
     const chart1 = h("div", {});
     const chart2 = h("div", {});
-    fill(root, headline(color), figures(color, here),
+    fill(root, headline(color, here), figures(color, here),
       h("div", { class: "two-charts" },
         card(here ? `Best score so far, ${here}` : "Best so far, mean over environments", chart1),
         here ? card(`Front, ${here}`, chart2) : null),
@@ -109,30 +109,50 @@ export async function compareSweeps(root, tools, context) {
     });
   }
 
-  /** The answer to the question, in a sentence for each side. */
-  function headline(color) {
+  /** The best measured score of a side for the common budget, as the user knows scores; null without an environment. */
+  function raw(side, here) {
+    if (!here) return null;
+    const limit = found.environments.find((one) => one.name === here).common_seconds;
+    const { x, value } = side.best[here];
+    return value.findLast((one, i) => numbers([x[i]])[0] <= limit * 1.0001 && Number.isFinite(numbers([one])[0])) ?? null;
+  }
+
+  /** The sides, the one with the best config first. */
+  function ranked(here) {
+    const best = (side) => (here ? side.by_environment[here] : side.figures).best.value;
+    return [...found.sides].sort((a, b) => best(b) - best(a));
+  }
+
+  /** The answer to the question, in a sentence for each side but the reference; the winner is named first. */
+  function headline(color, here) {
     const [base, ...others] = found.sides;
     if (!others.length) return h("p", { class: "headline", text: "All sweeps are on one side. Give them different labels to compare them." });
-    return h("div", { class: "headline" }, others.map((side) => {
-      const best = found.differences[side.label].find((one) => one.figure === "best");
-      const { value, low, high } = best.value;
-      const interval = best.probability !== null;
-      const verdict = !interval ? (value > 0 ? "is ahead of" : value < 0 ? "is behind" : "is level with")
-        : low > 0 ? "is better than" : high < 0 ? "is worse than" : "is neither clearly better nor worse than";
-      return h("p", {}, mark(color, side.label), h("strong", { text: side.label }), ` ${verdict} `, mark(color, base.label), h("strong", { text: base.label }),
-        ` in its best config: ${signed(value)}`, interval ? ` (${signed(low)} to ${signed(high)})` : "",
-        interval ? `. It is better with a probability of ${percent(best.probability)}.` : ". With one seed on a side, luck cannot be told from skill.");
+    const order = ranked(here);
+    const only = found.environments.length === 1 ? here : ""; // the differences are over all environments
+    return h("div", { class: "headline" }, others.sort((a, b) => order.indexOf(a) - order.indexOf(b)).map((side) => {
+      const { value: gap, probability: chance } = found.differences[side.label].find((one) => one.figure === "best");
+      const [first, second, sign] = gap.value < 0 ? [base, side, -1] : [side, base, 1];
+      const [value, ...ends] = [gap.value, gap.low, gap.high].map((one) => sign * one);
+      const [low, high] = ends.sort((a, b) => a - b);
+      const verdict = chance === null ? (value > 0 ? "is ahead of" : "is level with") : low > 0 ? "is better than" : "is not clearly better than";
+      const [one, other] = [raw(first, only), raw(second, only)];
+      return h("p", {}, mark(color, first.label), h("strong", { text: first.label }), ` ${verdict} `, mark(color, second.label), h("strong", { text: second.label }),
+        " in its best config: ", one === null || other === null ? "" : `score ${score(one)} instead of ${score(other)}, normalised `,
+        signed(value), chance === null ? ". With one seed on a side, luck cannot be told from skill."
+          : ` (${signed(low)} to ${signed(high)}). It is better with a probability of ${probability(sign > 0 ? chance : 1 - chance)}.`);
     }));
   }
 
   function figures(color, here) {
     const of = (side) => (here ? side.by_environment[here] : side.figures);
     const header = h("tr", {}, h("th", { scope: "col", text: here || "all environments" }), h("th", { scope: "col", class: "number", text: "seeds" }),
+      here ? h("th", { scope: "col", class: "number", title: "The best measured score for the common budget, a mean over seeds", text: "best score" }) : null,
       found.figures.map((name) => h("th", { scope: "col", class: "number", title: MEANING[name], text: TITLES[name] })));
     const leader = Object.fromEntries(found.figures.map((name) => [name, Math.max(...found.sides.map((side) => of(side)[name].value))]));
-    const rows = found.sides.map((side, i) => h("tr", {}, h("th", { scope: "row" }, mark(color, side.label), side.label,
-      i ? h("button", { type: "button", class: "mini", text: "make reference", onclick: () => state.set({ reference: side.label }) }) : h("span", { class: "mini-note", text: "reference" })),
+    const rows = ranked(here).map((side) => h("tr", {}, h("th", { scope: "row" }, mark(color, side.label), side.label,
+      side !== found.sides[0] ? h("button", { type: "button", class: "mini", text: "make reference", onclick: () => state.set({ reference: side.label }) }) : h("span", { class: "mini-note", text: "reference" })),
     h("td", { class: "number", text: here ? String(side.num_seeds[here]) : [...new Set(Object.values(side.num_seeds))].sort().join(" to ") }),
+    here ? h("td", { class: "number", text: score(raw(side, here)) }) : null,
     found.figures.map((name) => {
       const { value, low, high } = of(side)[name];
       return h("td", { class: `number${value === leader[name] && found.sides.length > 1 ? " leader" : ""}` }, h("span", { text: fixed(value) }),

@@ -8,6 +8,7 @@ import { TIME_STEPS, lines } from "../lib/lines.js";
 import { log } from "../lib/log.js";
 import { stage } from "../lib/player.js";
 import { scoreAxis } from "../lib/scales.js";
+import { format } from "../lib/selection.js";
 import { colors, onTheme } from "../lib/theme.js";
 
 const MOST = 24;
@@ -33,8 +34,8 @@ export async function compareTrials(root, tools, context) {
     const mine = asked += 1;
     if (!selection.size) return empty();
     const pairs = selection.pairs();
-    const cut = pairs.slice(0, MOST);
-    const answer = await api.get("/compare", { sel: asText(cut) }, { signal });
+    const sent = api.live ? pairs : pairs.slice(0, MOST); // the server takes the best
+    const answer = await api.get("/compare", { sel: pairs.length > MOST && api.live ? format(byName(pairs)) : asText(sent) }, { signal });
     if (mine !== asked) return undefined;
     const missing = (answer.missing || []).map((one) => [one.sweep, one.number]);
     if (!answer.trials.length) return empty(missing);
@@ -44,7 +45,7 @@ export async function compareTrials(root, tools, context) {
     fill(tools, all.root, saveMenu(() => "comparison", { csv: () => asCsv() }));
     fill(root, h("section", { class: "chart-card", "aria-label": "Trials" }, h("div", { class: "chart-head" }, note), table),
       h("section", { class: "chart-card", "aria-label": "Their curves" }, h("div", { class: "chart-head" }, h("h2", { text: "Their learning curves" })), chartRoom));
-    found.more = pairs.length - cut.length;
+    found.more = api.live ? answer.left_out : pairs.length - sent.length;
     if (missing.length) root.prepend(gone(missing));
     draw();
     if (api.live && found.trials.length <= WATCHED) root.append(watched(found.trials));
@@ -118,8 +119,8 @@ export async function compareTrials(root, tools, context) {
     fill(note, found.trials.length === 1 ? "One trial is selected. Select more to see what differs."
       : [`${found.trials.length} trials against `, h("strong", { text: name(found.trials[ref], several) }), ". ",
         every ? "" : `${same} ${same === 1 ? "row is" : "rows are"} the same in all of them.`],
-    found.more > 0 ? ` ${found.more} more are selected and not shown.` : null);
-    const head = h("tr", {}, h("th", { scope: "col", class: "row-name", text: "" }), found.trials.map((one, i) => h("th", { scope: "col", class: i === ref ? "reference" : "" },
+    found.more > 0 ? ` ${api.live ? `The best ${MOST}` : `The first ${MOST}`} of ${found.more + MOST} selected ones are shown.` : null);
+    const head = h("tr", {}, h("th", { scope: "col", class: "row-name", text: "field" }), found.trials.map((one, i) => h("th", { scope: "col", class: i === ref ? "reference" : "" },
       h("a", { href: state.link("trial", {}, [one.sweep, String(one.number)]), text: several ? `${one.sweep} ${one.number}` : `trial ${one.number}` }),
       h("button", { type: "button", class: "mini", "aria-pressed": String(i === ref), title: "Compare the others with this one",
         text: i === ref ? "reference" : "make reference", onclick: () => state.set({ ref: `${one.sweep}:${one.number}` }) }),
@@ -162,7 +163,7 @@ export async function compareTrials(root, tools, context) {
     const drawn = found.curves.filter((one) => one.value.length);
     if (!drawn.length) {
       plot = null;
-      fill(chartRoom, h("p", { class: "chart-note", text: "None of them has a learning curve: they failed before their first measurement." }));
+      fill(chartRoom, h("p", { class: "chart-note", text: "None of them has reported points of a learning curve." }));
       return;
     }
     const theme = colors();
@@ -213,10 +214,15 @@ function different(a, b) {
   return JSON.stringify(a) !== JSON.stringify(b);
 }
 
+function byName(pairs) {
+  const found = new Map();
+  for (const [name, one] of pairs) found.set(name, [...(found.get(name) || []), one]);
+  return found;
+}
+
+/** The selection in its own order, as `format` does not keep it. */
 function asText(pairs) {
-  const byName = new Map();
-  for (const [name, one] of pairs) byName.set(name, [...(byName.get(name) || []), one]);
-  return [...byName].map(([name, all]) => `${encodeURIComponent(name)}:${all.join(".")}`).join(",");
+  return [...byName(pairs)].map(([name, all]) => `${encodeURIComponent(name)}:${all.join(".")}`).join(",");
 }
 
 function split(key) {

@@ -243,12 +243,12 @@ export async function render(root, context) {
     }
     if (metric && metric !== "score") return stateOf("empty", `No curve has ${metric}.`);
     if (found.curves.some((one) => one.points > 0)) return stateOf("empty", "These trials have no curve of the score.", `${unit() === "steps" ? "No episode ended" : "No score was measured"} while they trained. Show another field instead: the list at the top has all of them.`);
-    if (pick() === "selected" || state.get("filter")) return stateOf("empty", "These trials have no curve.", "They failed before their first measurement, or the filter leaves none of them.");
+    if (pick() === "selected" || state.get("filter")) return stateOf("empty", "These trials have no curve.", "They have reported no points, or the filter leaves none of them.");
     if (["best", "spread"].includes(pick())) {
       return stateOf("empty", "No trial has a score yet.", "The best trials are those whose final score is the best.",
         h("button", { type: "button", class: "button", text: "Show the newest ones", onclick: () => state.set({ pick: "newest" }) }));
     }
-    return stateOf("empty", "There is no learning curve yet.", "A trial reports its first points within seconds of its start. They appear here by themselves.");
+    return stateOf("empty", "No trial has reported points of a learning curve.", "Points that a trial reports while it trains appear here by themselves.");
   }
 
   function drawLegend({ trials: all, colored, groups }) {

@@ -281,7 +281,7 @@ export async function render(root, context) {
       h("h2", { text: found.sweeps.length > 1 ? `Expected front of ${picked.sweep.name}` : "Expected front" }),
       picked.sweep.waited_share >= MUCH_WAITED ? h("p", { class: "note-line", text: `Other programs had the cores for ${percent(picked.sweep.waited_share)} of the trials' time. Trials stand at their costs without it, as the expected front does. A faint line reaches from each to its measured cost.` }) : null,
       h("div", { class: "scroll-x", tabindex: "0" }, h("table", { class: "facts steps" },
-        h("thead", {}, h("tr", {}, [["cost", "number"], ["expected score", "number"], ["80 % interval", "number"], ...(answer.limits.length ? [["limits kept", "number"]] : []), ["measured", "number"], ["trial", "number"], ["", ""]].map(([title, cls]) => h("th", { class: cls, text: title })))),
+        h("thead", {}, h("tr", {}, [["cost", "number"], ["expected score", "number"], ["80 % interval", "number"], ...(answer.limits.length ? [["limits kept", "number"]] : []), ["measured", "number"], ["trial", "number"], ["choice", ""]].map(([title, cls]) => h("th", { class: cls, text: title })))),
         h("tbody", {}, picked.front.map((one) => h("tr", { class: one === picked.one ? "picked" : null },
           h("td", { class: "number" }, h("button", { type: "button", class: "link", title: "The best config under this cost", text: seconds(one.cost_seconds),
             onclick: () => state.set({ under: one === picked.front[picked.front.length - 1] ? "" : roundedUp(one.cost_seconds), of: found.sweeps.length > 1 ? picked.sweep.name : "" }) })),

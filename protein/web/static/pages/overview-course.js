@@ -171,7 +171,7 @@ export function course(root, context) {
     if (!answer.value && charts.calibration) return undefined; // what is shown stays: the server has begun anew
     if (!answer.value) return fill(rooms.calibration, card(title, answer.state === "failed" ? h("p", { class: "muted", text: sentence(answer.error) }) : stateOf("loading", "The predictions are being compared.")));
     const parts = ["score", "cost"].filter((one) => answer.value[one].forecasts.number.length);
-    if (!parts.length) return fill(rooms.calibration, card(title, h("p", { class: "muted", text: "Nothing was predicted yet. The first trials are the initial design, which needs no model." })));
+    if (!parts.length) return fill(rooms.calibration, card(title, h("p", { class: "muted", text: found.method === "protein" ? "Nothing was predicted yet. The first trials are the initial design, which needs no model." : `The method ${found.method} predicts nothing.` })));
     if (!charts.calibration) {
       charts.calibration = { grid: h("div", { class: "calibration" }) };
       fill(rooms.calibration, h("section", { class: "chart-card", "aria-label": title }, h("div", { class: "chart-head" }, h("h2", { text: title })), charts.calibration.grid));

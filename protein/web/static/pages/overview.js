@@ -1,7 +1,7 @@
 // The page Overview, where a sweep opens: what is best, whether to trust it, what matters, what next; then how it went.
 // Of several chosen sweeps, the first; the picker shows another one. All sentences are the server's (protein/api/overview.py).
 
-import { fill, h, stateOf } from "../lib/dom.js";
+import { confirmed, fill, h, stateOf } from "../lib/dom.js";
 import { percent, score, seconds } from "../lib/format.js";
 import { Asking } from "../lib/slow.js";
 import { spark } from "../lib/spark.js";
@@ -113,6 +113,7 @@ export async function render(root, context) {
 
   function button(text, request, title) {
     return h("button", { type: "button", class: "button", text, title, onclick: async (event) => {
+      if (request === "stop" && !(await confirmed(`Stop ${name}?`, found.stop, "Stop the sweep"))) return;
       event.target.disabled = true;
       try {
         await api.post("/request", { sweep: name, request }); // also where the page is left meanwhile
@@ -189,7 +190,7 @@ export async function render(root, context) {
     const hardly = factors.filter((one) => one.verdict === "hardly");
     const shares = factors.some((one) => one.share);
     const laws = shown.some((one) => one.law);
-    return fill(rooms.matters, card(head, shown.length ? h("table", { class: "facts matters" }, h("thead", {}, h("tr", {}, h("th", { text: "parameter" }), h("th", { text: "" }), shares ? h("th", { text: "share of the variance" }) : null, h("th", { text: "best values" }), laws ? h("th", { text: "with cost" }) : null)),
+    return fill(rooms.matters, card(head, shown.length ? h("table", { class: "facts matters" }, h("thead", {}, h("tr", {}, h("th", { text: "parameter" }), h("th", { text: "matters" }), shares ? h("th", { text: "share of the variance" }) : null, h("th", { text: "best values" }), laws ? h("th", { text: "with cost" }) : null)),
       h("tbody", {}, shown.map((one) => h("tr", {}, h("th", { scope: "row" }, nameOf(one.name)), h("td", {}, h("span", { class: `verdict-mark ${one.verdict}`, text: VERDICTS[one.verdict] })),
         shares ? h("td", {}, one.share ? h("span", { class: "share-bar", title: `${percent(one.share.low)} to ${percent(one.share.high)}` }, h("i", { style: { width: `${100 * one.share.value}%` } }), h("span", { text: percent(one.share.value) })) : "") : null,
         h("td", { text: one.best }), laws ? h("td", { class: "muted", text: one.law }) : null)))) : h("p", { class: "muted", text: "No parameter is known to matter." }),

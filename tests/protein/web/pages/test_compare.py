@@ -4,6 +4,7 @@ import csv
 import re
 from collections.abc import Callable
 
+import pytest
 from browser import View
 from playwright.sync_api import Locator, Route, expect
 from sample_trials import report, start_trial
@@ -129,12 +130,14 @@ def test_old_against_new_both_tuned(view_of_planted: View) -> None:
     expect(room.locator(".headline")).to_contain_text("new is better than old in its best config")
     figures = room.locator("table.side-figures tbody tr")
     expect(figures).to_have_count(2)
-    best = [float(text) for text in figures.locator("td:nth-child(3) > span:first-child").all_inner_texts()]
-    assert best[1] > best[0] and best[1] <= 1.0
-    expect(figures.nth(1)).to_contain_text("2")  # seeds
+    best = [float(text) for text in figures.locator("td:nth-child(4) > span:first-child").all_inner_texts()]
+    assert 1.0 >= best[0] > best[1]  # the winner first
+    raw = figures.locator("td:nth-child(3)").all_inner_texts()
+    expect(room.locator(".headline")).to_contain_text(f"score {raw[0]} instead of {raw[1]}")
+    expect(figures.nth(0)).to_contain_text("2")  # seeds
     expect(view.page.locator(".u-over")).to_have_count(2)  # best so far, and the front
-    figures.nth(1).get_by_role("button", name="make reference").click()
-    expect(view.page.locator(".headline")).to_contain_text("old is worse than new")
+    figures.nth(0).get_by_role("button", name="make reference").click()
+    expect(view.page.locator(".headline")).to_contain_text("new is better than old")
     view.page.get_by_label("seeds together").uncheck()
     expect(view.page.locator("table.side-figures tbody tr")).to_have_count(4)
     expect(view.page.locator(".headline")).to_contain_text("With one seed on a side")
@@ -161,6 +164,15 @@ def test_what_cannot_be_compared_says_why(view: View) -> None:
     expect(view.page.get_by_text("no environment in common")).to_be_visible()
     view.open("compare?sweep=loss&sweep=failed")
     expect(view.page.get_by_text("has no complete trial yet")).to_be_visible()
+
+
+def test_of_many_selected_trials_the_best_are_compared(view: View) -> None:
+    view.open("compare?sweep=loss&sel=loss:0-39")
+    expect(heads(view)).to_have_count(24)
+    expect(view.page.get_by_text("The best 24 of 40 selected ones are shown.")).to_be_visible()
+    scores = [float(text.split()[0]) for text in row(view, "score")]
+    every = sorted((i - 20) ** 2 / 100 for i in range(40) if i % 6 != 5)
+    assert scores == [pytest.approx(one, abs=1e-3) for one in every[:24]]
 
 
 def test_compare_on_a_phone_and_for_everybody(phone: View) -> None:

@@ -125,7 +125,7 @@ def test_the_pointer_finds_a_curve_and_opens_its_trial(view: View) -> None:
 
 def test_odd_names_no_curves_and_several_sweeps(view: View) -> None:
     view.open("curves?sweep=new")
-    expect(view.page.get_by_text("There is no learning curve yet.")).to_be_visible()
+    expect(view.page.get_by_text("No trial has reported points of a learning curve.")).to_be_visible()
     view.page.goto(
         f"{view.address}#/curves?sweep={ODD_NAME.replace('%', '%25').replace('#', '%23').replace('&', '%26')}"
     )

@@ -73,7 +73,7 @@ def test_the_time_line_and_the_lines_over_time(served: Served) -> None:
     assert found["progress"]["spent"] == np.cumsum([2.0 + i for i in range(40)]).tolist()
     best = [min((j - 20) ** 2 / 100 for j in range(i + 1) if j % 6 != 5) for i in range(40)]
     assert found["progress"]["best"] == best
-    assert found["states"] == {"running": 0, "waiting": 0, "complete": 34, "pruned": 0, "failed": 6}
+    assert found["states"] == {"running": 0, "waiting": 0, "complete": 34, "pruned": 0, "failed": 6, "interrupted": 0}
 
 
 def test_a_sweep_is_paused_goes_on_and_is_stopped(own_store: str, view_of: ViewOf) -> None:
@@ -90,6 +90,12 @@ def test_a_sweep_is_paused_goes_on_and_is_stopped(own_store: str, view_of: ViewO
     assert store.wishes(sweep.id).requested is Request.PAUSE
     view.page.get_by_role("button", name="Go on", exact=True).click()
     view.page.get_by_role("button", name="Stop", exact=True).click()
+    asked_first = view.page.get_by_role("dialog")
+    expect(asked_first).to_contain_text("1 trial runs and has taken 0.00s. When the sweep is run again, it can go on")
+    asked_first.get_by_role("button", name="Cancel").click()
+    assert store.wishes(sweep.id).requested is Request.RUN
+    view.page.get_by_role("button", name="Stop", exact=True).click()
+    view.page.get_by_role("button", name="Stop the sweep").click()
     expect(view.page.get_by_text("It was asked to stop: process")).to_be_visible()
     assert store.wishes(sweep.id).requested is Request.STOP
     view.page.get_by_role("button", name="Take it back").click()
