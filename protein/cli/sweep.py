@@ -188,6 +188,8 @@ def define(command: Command, console: Console) -> tuple[SweepSpec, SweepConfig]:
         return _define_command_sweep(command, settings, console)
     env = find_env(arguments.environment, arguments.config, envs_c.names(), flags=command.values)
     layers = load(env, config_file=arguments.config, flags=command.values, for_sweep=True)
+    for line in layers.notes:
+        console.print(Text(line), soft_wrap=True)
     config = layers.run_config()
     require_subject(arguments.environment, config)
     settings = _settings(arguments, layers)

@@ -79,6 +79,7 @@ class Layers:
     sweep: SweepConfig = dataclasses.field(default_factory=SweepConfig)
     sweep_source: str = "built-in default"  # the last file with a [sweep] section
     kind: Kind = PPO  # of the runs that this configures
+    notes: tuple[str, ...] = ()  # which ranges a value of a run's config.json has replaced, each in a line
 
     @classmethod
     def defaults(cls, kind: Kind = PPO) -> "Layers":
@@ -96,7 +97,7 @@ class Layers:
             ConfigError: the file cannot be used; names it and the key.
         """
         source, plain = display_path(path), is_json(path)
-        settings, sweep, sweep_source = dict(self.settings), self.sweep, self.sweep_source
+        settings, sweep, sweep_source, notes = dict(self.settings), self.sweep, self.sweep_source, list(self.notes)
         for section, table in read_config_file(path).items():
             if section not in (known := {name.partition(".")[0] for name in settings} | {"sweep"}):
                 raise ConfigError(f"{source}: {_unknown_section(section, known, self.kind)}")
@@ -118,8 +119,13 @@ class Layers:
                     continue
                 below = settings[name]
                 settings[name] = _with_value(below, given, source) if plain else _override(name, below, given, source)
+                if plain and below.range and not settings[name].range:
+                    notes.append(
+                        f"{source}: {name} = {given} is not a value of the range in {below.range_source}, so it is"
+                        " fixed and not searched; to search it, give its range in a TOML file"
+                    )
         settings = self._checked(settings, f"{source}: ")
-        return dataclasses.replace(self, settings=settings, sweep=sweep, sweep_source=sweep_source)
+        return dataclasses.replace(self, settings=settings, sweep=sweep, sweep_source=sweep_source, notes=tuple(notes))
 
     def with_values(self, values: Mapping[str, Any], source: str) -> "Layers":
         """Lays plain values over these layers, by dotted name: they are fixed from now on, and leave the space.
@@ -355,7 +361,7 @@ def _type(name: str, setting: Setting, kind: Kind) -> Any:
 def _with_value(below: Setting, value: Any, source: str) -> Setting:
     """Returns a setting with the value of a run's config.json, and the range below it, widened to hold the value.
 
-    There is no range, and the value is fixed, where the range's scale cannot hold it.
+    There is no range, and the value is fixed, where the range's scale or step cannot hold it.
     """
     swept = dict(below.range)
     if "choices" in swept and isinstance(swept["choices"], list) and value not in swept["choices"]:

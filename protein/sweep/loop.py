@@ -37,7 +37,7 @@ from protein.errors import ProteinError, TrialLost
 from protein.ports import Backend, ConfirmationStatus, Designer, Finished, Listener, Store, SweepStatus, TrialProgress
 from protein.run.machine import Slots
 from protein.space import Space
-from protein.sweep import trouble
+from protein.sweep import hooks
 from protein.sweep.confirming import AT_LIMIT, Confirm, Confirmer, has_contender
 from protein.sweep.ending import Ending, cut_initial
 from protein.sweep.launching import Launcher
@@ -52,16 +52,7 @@ from protein.sweep.limits import (
 )
 from protein.sweep.stop_conditions import Deadline, Met, StopWhen
 from protein.sweep.trials import SweepTrials
-from protein.sweep.trouble import (
-    BY_HAND_SECONDS,
-    HOOK_SECONDS,
-    MIN_FREE_DISK_BYTES,
-    Failures,
-    Preemptions,
-    Watch,
-    fatal,
-    in_words,
-)
+from protein.sweep.trouble import MIN_FREE_DISK_BYTES, Failures, Preemptions, Watch, fatal, in_words, shortened
 from protein.types import (
     Budget,
     Request,
@@ -98,7 +89,7 @@ class LoopSettings:
     stop_when: StopWhen | Met | None = None  # no trial is started once this holds; those that run may finish
     until: datetime | None = None  # no trial starts that is not expected to end by then; those that run wait then
     on_trial: str | Callable[[TrialRecord], object] | None = None  # the same, or a function, after each trial
-    on_finish: str | None = None  # a line for the shell (`protein.sweep.trouble`), called when it has ended by itself
+    on_finish: str | None = None  # a line for the shell (`protein.sweep.hooks`), called when it has ended by itself
     on_trouble: str | None = None  # the same, when something is wrong
     store: str = ""  # as messages name it, without a password
     watched: Sequence[Path] = ()  # where there must be room on the disk, beside `directory`
@@ -202,7 +193,7 @@ class _Loop:
         self._hooks: list[threading.Thread] = []
         self._limits = trials.sweep.spec.limits  # of which it is not told yet whether their metrics are reported
         on_trial = settings.on_trial
-        self._after_trials = None if on_trial is None else trouble.AfterTrials(on_trial, settings.store, listener.log)
+        self._after_trials = None if on_trial is None else hooks.AfterTrials(on_trial, settings.store, listener.log)
         self._told_of_metrics = False
         self._began_again = False  # the initial config, which an earlier limit had cut short
 
@@ -277,7 +268,7 @@ class _Loop:
         by_hand = isinstance(error, KeyboardInterrupt) or (error is None and self._stop.is_set())
         if self._after_trials is not None:  # before the commands of the end, one of which may stop the machine
             with contextlib.suppress(KeyboardInterrupt):
-                self._after_trials.close(BY_HAND_SECONDS if by_hand else HOOK_SECONDS)
+                self._after_trials.close(hooks.BY_HAND_SECONDS if by_hand else hooks.HOOK_SECONDS)
         if isinstance(error, TrialLost):  # another process runs the sweep by now, and says why it ends
             self._call("--on-trouble", self._settings.on_trouble, f"error: {error}")
         else:
@@ -301,9 +292,7 @@ class _Loop:
     def _call(self, flag: str, command: str | None, reason: str) -> None:
         """Calls a command of the user's beside the loop."""
         if command is not None:
-            self._hooks.append(
-                trouble.begin(flag, command, self.status(), reason, self._settings.store, self._listener)
-            )
+            self._hooks.append(hooks.begin(flag, command, self.status(), reason, self._settings.store, self._listener))
 
     def _follow_requests(self, *, fresh: bool = False) -> None:
         """Pauses, goes on, stops or cancels as people ask from outside."""
@@ -505,7 +494,7 @@ class _Loop:
         if last is None:
             return ""
         self._without_any_score = True
-        return f"; no trial has had a score, the last one, trial {last.number}, ended with: {trouble.shortened(last)}"
+        return f"; no trial has had a score, the last one, trial {last.number}, ended with: {shortened(last)}"
 
     def _start_next(self) -> bool:
         """Suggests, stores and starts one trial. Returns False when nothing fits the budget or should start now."""

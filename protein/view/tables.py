@@ -276,6 +276,7 @@ def state(record: TrialRecord) -> str:
     ended = str(record.state) if record.end is None else _ENDS.get(record.end, str(record.state))
     if record.state is TrialState.RUNNING and dead_owners([record.owner]):  # its process was killed
         ended = _ENDS[TrialEnd.INTERRUPTED]
+    ended = "queued" if record.is_queued else ended  # it waits for its first start
     return f"{ended}, excluded" if record.excluded else ended
 
 

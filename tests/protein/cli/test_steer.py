@@ -1,5 +1,6 @@
 """`protein note`, `pause`, `resume` and `stop`, and what the other commands then show."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,7 @@ def test_a_config_by_hand_is_queued_shown_and_cancelled(filled: Path, run: Run) 
     )
     assert f"trial {number} of 'pong' is queued by hand: it starts at the next free worker" in run("status pong")
     assert run.json("status pong --json")["queued"] == [number]
-    assert "queued by hand" in run(f"show pong --trial {number}")
+    assert re.search(r"state +queued\s", run(f"show pong --trial {number}"))
     (filled / "mine.jsonl").write_text('{"train.learning_rate": 2.2e-3}\n{"train.learning_rate": 3.3e-3}\n')
     told = run.json("try pong --file mine.jsonl --json")
     assert [(one["number"], one["params"]["train.learning_rate"]) for one in told] == [

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -286,6 +287,12 @@ def test_a_value_of_a_runs_json_widens_a_range_that_does_not_hold_it(folder: Pat
     (folder / "config.json").write_text('{"train": {"minibatch_size": 300}}')
     layers = load("pong", config_file=folder / "config.json", directory=folder, for_sweep=True)
     assert "train.minibatch_size" not in make_space(layers).names, "it is fixed: its range is one of powers of two"
+    assert re.fullmatch(r".*: train\.minibatch_size = 300 is not a value of the range in .*", "".join(layers.notes))
+    (folder / "grid.toml").write_text("[train]\nent_coef = { value = 0.1, min = 0.05, max = 0.5, step = 0.05 }\n")
+    (folder / "config.json").write_text('{"train": {"ent_coef": 0.07, "learning_rate": 0.5}}')
+    layers = load("pong", config_file=folder / "grid.toml", directory=folder).with_file(folder / "config.json")
+    assert layers.values()["train.ent_coef"] == 0.07 and "train.ent_coef" not in make_space(layers).names
+    assert re.fullmatch(r".*: train\.ent_coef = 0\.07 is not a value of the range in .*", "".join(layers.notes))
 
 
 ARGS = """

@@ -14,7 +14,7 @@ from sweep_control import found, opened, teller, told
 
 from protein.errors import UsageError
 from protein.run.lease import current_owner, owner_of
-from protein.sweep import trouble
+from protein.sweep import hooks
 from protein.types import Suggestion, SuggestionKind, TrialRecord, TrialState
 
 
@@ -72,7 +72,7 @@ def test_what_is_called_after_a_trial_holds_up_no_trial_and_is_not_waited_for_wi
         seen.append(trial.number)
         raise SystemExit("enough")
 
-    after = trouble.AfterTrials(slow, "", lines.append)
+    after = hooks.AfterTrials(slow, "", lines.append)
     trials = [sample_trials.trial(i, 0.5, 1.0) for i in range(3)]
     for trial in trials:
         after.add(trial, sample_trials.status([trial]))
@@ -83,7 +83,7 @@ def test_what_is_called_after_a_trial_holds_up_no_trial_and_is_not_waited_for_wi
     after._thread.join()
     assert seen == [0] and lines[1:] == ["on_trial failed at trial 0: SystemExit: enough"]
 
-    kind = trouble.AfterTrials(lambda trial: seen.append(trial.number), "", lines.append)
+    kind = hooks.AfterTrials(lambda trial: seen.append(trial.number), "", lines.append)
     kind.add(trials[2], sample_trials.status(trials))
     kind.close(60.0)
     assert seen == [0, 2] and len(lines) == 2
@@ -181,6 +181,6 @@ def test_a_clock_that_was_set_forward_does_not_take_trials_from_a_living_process
 )
 def test_a_command_that_fails_is_one_line(command: str, line: str) -> None:
     lines: list[str] = []
-    trouble.call("--on-finish", command, {}, lines.append, seconds=0.2 if "sleep" in command else 30.0)
+    hooks.call("--on-finish", command, {}, lines.append, seconds=0.2 if "sleep" in command else 30.0)
     [said] = lines
     assert re.search(line, said)
