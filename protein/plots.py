@@ -14,7 +14,8 @@ import os
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from protein.analysis.importance import Target, importances
+from protein.analysis.importance import importances
+from protein.analysis.matters import Target
 from protein.api import stores
 from protein.api.function_sweep import SweepResult
 from protein.api.loading import compared, sides_of

@@ -1,4 +1,6 @@
-"""Which parameters matter, by three methods that answer three different questions. They may disagree.
+"""Importance of parameters by three methods that are known elsewhere, beside `protein.analysis.matters`.
+
+They answer three different questions, and may disagree.
 
     PED-ANOVA       which parameters separate the best tenth of the trials from all others (Optuna)
     permutation     how much worse a random forest predicts the results when one parameter is shuffled (scikit-learn)
@@ -22,11 +24,11 @@ Subspaces (2023); Breiman, Random Forests (2001), section 10.
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from protein.analysis.matters import TARGETS, Target
 from protein.analysis.model_maps import weighted_parts
 from protein.engine.gp import Array, single_thread
 from protein.engine.history import History
@@ -38,8 +40,6 @@ from protein.space import Categorical, Parameter, Space
 from protein.spelling import counted
 from protein.types import Observation
 
-Target = Literal["score", "cost"]
-TARGETS: tuple[Target, ...] = ("score", "cost")
 PED_ANOVA, PERMUTATION, LENGTH_SCALES = "ped-anova", "permutation", "length-scales"
 METHODS = (PED_ANOVA, PERMUTATION, LENGTH_SCALES)
 MIN_TRIALS = 10

@@ -553,7 +553,7 @@ def ranking(answers: Answers) -> tuple[list[Factor], str]:
             name=one.name,
             verdict=one.verdict,
             share=Estimate(value=one.share.value, low=one.share.low, high=one.share.high),
-            best="" if one.verdict == "hardly" else one.best_text(),
+            best="" if one.verdict == "hardly" else text.best_values(one),
             law=one.law,
         )
         for one in known.parameters

@@ -15,6 +15,7 @@ from protein.cli.parse import Command
 from protein.columns import cell
 from protein.config.layers import flag, flatten
 from protein.config.write import to_toml
+from protein.engine.results import MEANING, Matters
 from protein.errors import UsageError
 from protein.space import Categorical, Space
 from protein.types import SweepRecord, TrialRecord, runs_trainer
@@ -30,7 +31,7 @@ _FAR = 30.0  # times the largest trial's cost, from where on a plan says how far
 
 
 def run(command: Command) -> int:
-    from protein.engine.laws import fit_laws
+    from protein.api.answers import Answers  # late: it loads the engine
 
     arguments: LawsArguments = command.arguments
     at = None if arguments.at is None else parse_duration(arguments.at, "--at")
@@ -40,13 +41,13 @@ def run(command: Command) -> int:
         )
     with stores.opened(arguments.store) as store:
         sweep = stores.find(store, arguments.sweep)
+        trains = runs_trainer(sweep.spec.config)
+        if arguments.write is not None and not trains:
+            raise UsageError(f"sweep '{sweep.spec.name}' ran {sweep.spec.env}, which has no config file; use --json")
         trials = store.trials(sweep.id, curves=False, last_points=True)
-    trains = runs_trainer(sweep.spec.config)
-    if arguments.write is not None and not trains:
-        raise UsageError(f"sweep '{sweep.spec.name}' ran {sweep.spec.env}, which has no config file; use --json")
-    observations = [trial.observation() for trial in trials if trial.state.finished]
-    with working("computing the laws"):
-        laws = fit_laws(Space.from_dict(sweep.spec.space), observations)
+        answers = Answers(store, sweep)
+        with working("computing the laws"):
+            laws, known = answers.laws(), answers.matters()
     if at is not None and at < laws.cheapest_seconds:
         least = format_duration(_rounded_up(laws.cheapest_seconds))
         raise UsageError(
@@ -63,9 +64,9 @@ def run(command: Command) -> int:
         with writing(arguments.png):
             views.write_picture(laws, trials, seconds, title, arguments.png)
     if arguments.json:
-        _print_json(sweep, laws, seconds, plan, train)
+        _print_json(sweep, laws, known, seconds, plan, train)
     else:
-        _print(sweep, laws, trials, seconds, plan, train, arguments)
+        _print(sweep, laws, known, trials, seconds, plan, train, arguments)
     return 0
 
 
@@ -97,7 +98,9 @@ def _write(sweep: SweepRecord, plan: "Plan", path: Path) -> None:
         files.replace_file(path, content.encode())
 
 
-def _print_json(sweep: SweepRecord, laws: "Laws", seconds: float, plan: "Plan | None", train: str | None) -> None:
+def _print_json(
+    sweep: SweepRecord, laws: "Laws", known: Matters, seconds: float, plan: "Plan | None", train: str | None
+) -> None:
     found: dict[str, Any] | None = None
     if plan is not None:
         found = {
@@ -114,7 +117,7 @@ def _print_json(sweep: SweepRecord, laws: "Laws", seconds: float, plan: "Plan | 
             "sweep": sweep.spec.name,
             "cheapest_seconds": laws.cheapest_seconds,
             "largest_seconds": laws.largest_seconds,
-            "laws": views.plain(laws, views.costs_between(laws, seconds)),
+            "laws": views.plain(laws, known, views.costs_between(laws, seconds)),
             "plan": found,
         }
     )
@@ -123,6 +126,7 @@ def _print_json(sweep: SweepRecord, laws: "Laws", seconds: float, plan: "Plan | 
 def _print(
     sweep: SweepRecord,
     laws: "Laws",
+    known: Matters,
     trials: list[TrialRecord],
     seconds: float,
     plan: "Plan | None",
@@ -130,16 +134,18 @@ def _print(
     arguments: LawsArguments,
 ) -> None:
     console = tables.make_console()
-    console.print(views.table(laws, seconds, console.width))
+    console.print(views.table(laws, known, seconds, console.width))
     lines = views.strips(laws, seconds, min(console.width, MAX_WIDTH))
     if lines:
         console.print("\n" + "\n".join(lines), soft_wrap=True)
         console.print(views.LEGEND, soft_wrap=True)
-    known = sum(law.known for law in laws.laws)
+    if not known.problem:
+        console.print(f"\n{MEANING}", soft_wrap=True)
+    told = sum(law.known for law in laws.laws)
     taught = sum(trial.state.finished and trial.score is not None and not trial.excluded for trial in trials)
     console.print(
         f"\nfrom {taught} trials that cost up to {text.seconds(laws.largest_seconds)}; the data tell the best value"
-        f" of {known} of {len(laws.laws)} parameters",
+        f" of {told} of {len(laws.laws)} parameters",
         soft_wrap=True,
     )
     if arguments.png is not None:

@@ -40,7 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protein.columns import cell
-from protein.engine.front_model import LEVELS, MIN_EFFECT, FrontDraws, FrontModel
+from protein.engine.front_model import LEVELS, FrontDraws, FrontModel
 from protein.engine.gp import Array, single_thread
 from protein.engine.history import History, complete_runs
 from protein.engine.pareto import MIN_COST_SECONDS
@@ -114,11 +114,6 @@ class Law:
     effect: float
     known: bool
     followed: bool
-
-    @property
-    def hardly_matters(self) -> bool:
-        """Whether it changes the score too little to have a best value."""
-        return self.effect < MIN_EFFECT
 
     @property
     def moves(self) -> bool:

@@ -28,6 +28,10 @@ from protein.types import Estimate, Params, ParamValue
 Verdict = Literal["matters", "maybe", "hardly"]
 MODEL = "score model"
 MATTERS = 0.05  # the share from which on a parameter matters
+MEANING = (
+    "a share is what moving one parameter alone over its range changes around the best configs, of what all of them"
+    " change [80 % interval]; it matters with all of that from 5 % on, hardly with all of it below"
+)
 LIKELY, SURELY = 0.5, 0.8  # probabilities of keeping the limits; `docs/decisions/engine.md` has the choice
 BEST, BEST_80 = 0.8, 1.6
 FRONT, FRONT_80 = 0.9, 1.83
@@ -110,8 +114,9 @@ class Share:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the share is surely at least `MATTERS`, surely below, or neither."""
-        return "matters" if self.low >= MATTERS else "hardly" if self.high < MATTERS else "maybe"
+        """Whether the share is surely at least `MATTERS`, surely below, or neither; by whole percent, as shown."""
+        low, high = round(self.low, 2), round(self.high, 2)
+        return "matters" if low >= MATTERS else "hardly" if high < MATTERS else "maybe"
 
     def text(self) -> str:
         """Returns it as in "43 % [30, 55]"."""
@@ -150,13 +155,6 @@ class Matter:
     def verdict(self) -> Verdict:
         """What the share says: "matters", "maybe" or "hardly"."""
         return self.share.verdict
-
-    def best_text(self) -> str:
-        """Returns where its best value lies, as in "0.001 to 0.009" or "adam 92 %"; "" where the data do not tell."""
-        if self.best is not None:
-            low, high = _shown(self.best[0]), _shown(self.best[2])
-            return low if low == high else f"{low} to {high}"
-        return f"{_shown(self.choices[0][0])} {100 * self.choices[0][1]:.0f} %" if self.choices else ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,9 +322,3 @@ def _rise(mean: float, factor: float, probability: float, room: float) -> Rise:
     if mean <= 0.0 or math.isinf(room):
         return Rise(expected=mean, high=factor * mean)
     return Rise(expected=-mean * math.expm1(-probability * room / mean), high=min(factor * mean, room))
-
-
-def _shown(value: ParamValue) -> str:
-    if isinstance(value, float):
-        return f"{1.0 - float(f'{1.0 - value:.2g}'):.6g}" if 0.9 < value < 1.0 else f"{value:.3g}"
-    return f"{int(float(f'{value:.3g}')):,}" if isinstance(value, int) and abs(value) >= 10_000 else str(value)

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from protein.columns import value_of
 from protein.engine.pareto import MIN_COST_SECONDS
+from protein.engine.results import Matters
 from protein.space import Float, Integer, Parameter
 from protein.types import Estimate, TrialRecord, TrialState
 from protein.units import format_duration
@@ -35,20 +36,28 @@ _COLUMNS, _PANEL_INCHES = 3, (3.6, 2.5)
 _ENDS = {"low": "at the low end of its range", "high": "at the high end of its range", "beyond": "beyond its range"}
 
 
-def table(laws: "Laws", seconds: float, width: int) -> Table:
-    """One line a parameter: its best value at the largest trial's cost and at another, and its law."""
+def table(laws: "Laws", known: Matters, seconds: float, width: int) -> Table:
+    """One line a parameter, in the order in which they matter: its share, its best value at two costs, its law.
+
+    The costs are that of the largest trial and another.
+    """
     here, there = laws.values(laws.largest_seconds), laws.values(seconds)
+    shares = {one.name: one for one in known.parameters}
+    by_name = {law.name: law for law in laws.laws}
+    ranked = [by_name[name] for name in shares or by_name]
 
     def cells(values: "Mapping[str, BestValue]") -> list[str]:
-        return [best_text(parameter, values[parameter.name]) for parameter in laws.space.parameters]
+        return [best_text(laws.space.parameter(law.name), values[law.name]) for law in ranked]
 
+    said = [f"{shares[law.name].verdict} {shares[law.name].share.text()}" if shares else "" for law in ranked]
     return tables.fitted(
         width,
-        tables.Column("best value of", list(laws.space.names), keep=9, least=16),
+        tables.Column("best value of", [law.name for law in ranked], keep=9, least=16),
+        tables.Column("share", said, keep=8),
         tables.Column(f"at {text.seconds(laws.largest_seconds)}", cells(here), keep=5),
         tables.Column(f"at {text.seconds(seconds)}", cells(there), keep=7),
-        tables.Column("law", [formula(law) for law in laws.laws], keep=6),
-        tables.Column("", [_verdict(law, there[law.name]) for law in laws.laws], keep=8, least=20),
+        tables.Column("law", [formula(law) for law in ranked], keep=6),
+        tables.Column("", [_verdict(law, there[law.name]) for law in ranked], keep=8, least=20),
     )
 
 
@@ -78,8 +87,9 @@ def strips(laws: "Laws", seconds: float, width: int) -> list[str]:
     return lines
 
 
-def plain(laws: "Laws", costs: Sequence[float]) -> list[dict[str, Any]]:
-    """Returns the laws as plain data with stable keys, with the best values at some costs in seconds."""
+def plain(laws: "Laws", known: Matters, costs: Sequence[float]) -> list[dict[str, Any]]:
+    """Returns the laws as plain data with stable keys, with the best values at some costs in seconds, and shares."""
+    shares = {one.name: one for one in known.parameters}
     values = [(cost, laws.values(cost)) for cost in costs]
     return [
         {
@@ -87,6 +97,8 @@ def plain(laws: "Laws", costs: Sequence[float]) -> list[dict[str, Any]]:
             "kind": law.kind,
             "exponent": None if law.exponent is None else dataclasses.asdict(law.exponent),
             "effect": law.effect,
+            "verdict": shares[law.name].verdict if law.name in shares else None,
+            "share": dataclasses.asdict(shares[law.name].share) if law.name in shares else None,
             "known": law.known,
             "moves": law.moves,
             "followed": law.followed,
@@ -235,11 +247,7 @@ def best_text(parameter: Parameter, value: "BestValue") -> str:
 
 
 def _number(parameter: Parameter, number: float) -> str:
-    if isinstance(parameter, Integer):
-        return text.count(round(number)) if abs(number) >= 10_000 else f"{round(number)}"
-    if getattr(parameter, "scale", "") == "logit" and number > 0.9:
-        return f"{1.0 - float(f'{1.0 - number:.2g}'):.6g}"  # the digits of the distance to 1 matter
-    return f"{number:.3g}"
+    return text.short(round(number) if isinstance(parameter, Integer) else float(number))
 
 
 def law_text(law: "Law") -> str:
@@ -265,10 +273,9 @@ def _verdict(law: "Law", there: "BestValue") -> str:
         return "not active in the best config"
     falls = law.exponent is not None and law.exponent.value < 0
     if not law.known:
-        first = "hardly matters" if law.hardly_matters else "the data do not tell"
         if not law.followed:
-            return f"{first}: stays as recommended"
-        return f"{first}, seems to {'fall' if falls else 'rise'} with cost"
+            return "the data do not tell: stays as recommended"
+        return f"the data do not tell, seems to {'fall' if falls else 'rise'} with cost"
     said = [] if law.exponent is None else ["no trend seen"]
     if law.moves:
         said = ["falls with cost" if falls else "rises with cost"]

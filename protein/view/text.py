@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from protein.columns import cell
 from protein.engine.forecasts import MAX_Z, Quantity, z_score
+from protein.engine.results import Matter
 from protein.space.parameters import Categorical, Integer, Parameter
 from protein.spelling import counted
 from protein.types import Estimate, Measurement, ParamValue, TrialEnd, TrialRecord, TrialState
@@ -136,6 +137,23 @@ def param(value: ParamValue) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return cleaned(str(cell(value)), MAX_CELL)
     return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+
+
+def short(value: ParamValue) -> str:
+    """Returns a parameter's value to three digits: `0.00312`, `9.71M`; near 1 to the digits of its distance to 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return param(value)
+    if isinstance(value, int):
+        return count(value) if abs(value) >= 10_000 else str(value)
+    return f"{1.0 - float(f'{1.0 - value:.2g}'):.6g}" if 0.9 < value < 1.0 else f"{value:.3g}"
+
+
+def best_values(matter: Matter) -> str:
+    """Returns where a best value lies: `0.001 to 0.009`, `adam 92 %`; "" where the data do not tell."""
+    if matter.best is not None:
+        low, high = short(matter.best[0]), short(matter.best[2])
+        return low if low == high else f"{low} to {high}"
+    return ", ".join(f"{short(choice)} {100 * share:.0f} %" for choice, share in matter.choices[:2])
 
 
 def estimate(value: Estimate | None) -> str:

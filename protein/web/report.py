@@ -404,6 +404,7 @@ class _Gathering:
     async def _models(self, name: str) -> None:
         self._told(f"asking which parameters of {name} matter")
         for target in ("score", "cost"):
+            await self._keep("/matters", sweep=name, target=target)
             await self._keep("/importance", sweep=name, target=target)
         await self._keep("/slices", sweep=name)
         self._told(f"looking at {name} as a whole")

@@ -91,7 +91,7 @@ def asked(served: Served, path: str, status: int = 200, **params: Any) -> Any:
             found, given = response.status, json.load(response)
     except urllib.error.HTTPError as error:
         found, given = error.code, json.load(error)
-    if path in ("slices", "map", "importance") and given.get("state") == "computing":
+    if path in ("slices", "map", "matters", "importance") and given.get("state") == "computing":
         time.sleep(0.2)
         return asked(served, path, status, **params)
     assert found == status, given

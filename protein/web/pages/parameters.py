@@ -1,8 +1,9 @@
-"""The page of parameters: parallel coordinates, importance, what the model expects, scatter of any two fields.
+"""The page of parameters: what matters, parallel coordinates, what the model expects, scatter of any two fields.
 
 `/api/parallel`     one row a trial, and the axes
 `/api/scatter`      two or three fields of many trials
-`/api/importance`   three methods (`protein.analysis.importance`)
+`/api/matters`      what matters, with best values and laws (`protein.api.answers`)
+`/api/importance`   three other methods (`protein.analysis.importance`)
 `/api/slices`       the engine's model along each parameter (`protein.analysis.model_maps`), and parameters whose best
                     values lie on the end of their range (`protein.analysis.range_ends`)
 `/api/map`          the model over two parameters
@@ -23,18 +24,19 @@ from starlette.routing import BaseRoute
 
 from protein.analysis import importance
 from protein.analysis.columns import Column, Indices, Kind
+from protein.analysis.matters import TARGETS, Target
 from protein.analysis.model_maps import Axis, SweepModel
 from protein.api.recommended import score_range
 from protein.columns import cell, cells, value_of
 from protein.direction import shown_estimate
 from protein.engine.gp import Array
 from protein.engine.history import readable
-from protein.engine.results import RangeEnd
+from protein.engine.results import MEANING, RangeEnd
 from protein.errors import UsageError
 from protein.space import Categorical, Space
 from protein.spelling import nearest
 from protein.types import Estimate, Observation, ParamValue
-from protein.view.text import Range, within
+from protein.view.text import Range, best_values, within
 from protein.web.answers import NotFound, Query, StillComputing, get
 from protein.web.findings import answers, fitted, one_sweep, space_of
 from protein.web.frame import Frame, Table, quality, rounded
@@ -49,7 +51,8 @@ _RESULTS = ("cost_seconds", "score")  # the last axes of parallel coordinates
 
 
 def routes(viewer: Viewer) -> list[BaseRoute]:
-    pages = {"parallel": _parallel, "scatter": _scatter, "importance": _importance, "slices": _slices, "map": _map}
+    pages = {"parallel": _parallel, "scatter": _scatter, "matters": _matters, "importance": _importance}
+    pages |= {"slices": _slices, "map": _map}
     return [get(f"/{path}", functools.partial(answer, viewer)) for path, answer in pages.items()]
 
 
@@ -101,9 +104,43 @@ def _scatter(viewer: Viewer, query: Query) -> dict[str, Any]:
     }
 
 
+def _matters(viewer: Viewer, query: Query) -> dict[str, Any]:
+    frame = viewer.frame(one_sweep(query.texts("sweep", most=MAX_SWEEPS)))
+    target = _target(query)
+    try:
+        space_of(frame)
+    except UsageError as error:
+        return {"problem": str(error)}
+    found, fitting = fitted(viewer, frame, ("matters", target), lambda: answers(viewer, frame).matters(target))
+    if found.problem:
+        return {"fitting": fitting, "problem": found.problem}
+    return {
+        "fitting": fitting,
+        "meaning": MEANING,
+        "num_trials": found.num_trials,
+        "best_seconds": found.best_seconds,
+        "parameters": [
+            {
+                **{name: dataclasses.asdict(getattr(one, name)) for name in ("share", "whole", "alone")},
+                **{name: getattr(one, name) for name in ("name", "verdict", "is_cost", "active", "law")},
+                "best": best_values(one),
+            }
+            for one in found.parameters
+        ],
+        "pairs": [
+            {"names": one.names, "share": dataclasses.asdict(one.share), "verdict": one.share.verdict}
+            for one in found.pairs
+        ],
+    }
+
+
+def _target(query: Query) -> Target:
+    return "cost" if query.choice("target", TARGETS, "score") == "cost" else "score"
+
+
 def _importance(viewer: Viewer, query: Query) -> dict[str, Any]:
     frame = viewer.frame(one_sweep(query.texts("sweep", most=MAX_SWEEPS)))
-    target: importance.Target = "cost" if query.choice("target", importance.TARGETS, "score") == "cost" else "score"
+    target = _target(query)
     try:
         space = space_of(frame)
     except UsageError as error:
@@ -222,7 +259,7 @@ def _model(viewer: Viewer, frame: Frame) -> tuple[SweepModel, list[RangeEnd], bo
     return found, ends, fitting
 
 
-def _importances(space: Space, seen: Sequence[Observation], target: importance.Target) -> list[importance.Importance]:
+def _importances(space: Space, seen: Sequence[Observation], target: Target) -> list[importance.Importance]:
     return importance.importances(space, seen, target=target)
 
 

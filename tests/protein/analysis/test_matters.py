@@ -40,7 +40,7 @@ def test_of_an_additive_function_every_share_is_the_closed_form() -> None:
             assert estimate.value == pytest.approx(share, abs=0.05) and estimate.low <= estimate.value <= estimate.high
     assert [one.verdict for one in found.values()] == ["matters", "matters", "hardly"]
     assert sum(one.share.value for one in found.values()) == pytest.approx(1.0)
-    assert found["much"].best is not None and found["much"].best[0] > 0.9 and found["nothing"].best_text() == ""
+    assert found["much"].best is not None and found["much"].best[0] > 0.9 and found["nothing"].best is None
     assert not matters(additive()).pairs
 
 
@@ -101,7 +101,7 @@ def test_conditional_parameters_have_the_share_where_they_are_active_and_steps_a
     assert next(iter(found)) == "steps" and found["steps"].is_cost and found["steps"].verdict == "matters"
     assert not found["depth"].active and found["depth"].share.value > 0.05  # the best configs are no trees
     assert sum(one.share.value for one in found.values() if one.active and not one.is_cost) == pytest.approx(1.0)
-    assert found["model"].choices[0][0] == "svc" and found["model"].best_text().startswith("svc")
+    assert found["model"].choices[0][0] == "svc"
     cost = matters(model, "cost").parameters
     assert cost[0].name == "steps" and cost[0].share.low > 0.9 and not cost[0].is_cost
     assert all(one.verdict == "hardly" and one.best is None and not one.choices for one in cost[1:])
@@ -153,5 +153,5 @@ def test_says_why_there_is_no_answer() -> None:
 
 def test_the_rule_and_the_words() -> None:
     assert Share(value=0.43, low=0.3, high=0.55).text() == "43 % [30, 55]"
-    ends = ((0.05, 0.9, "matters"), (0.049, 0.05, "maybe"), (0.0, 0.0499, "hardly"))
+    ends = ((0.046, 0.9, "matters"), (0.044, 0.046, "maybe"), (0.0, 0.044, "hardly"))
     assert [Share(value=low, low=low, high=high).verdict for low, high, _ in ends] == [word for *_, word in ends]

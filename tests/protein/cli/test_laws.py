@@ -20,6 +20,7 @@ from sample_trials import PROVENANCE, stored_layers, stored_spec
 from protein.cli.parse import parse
 from protein.config.resolve import load, make_space
 from protein.engine.laws import BestValue, Law, Laws, Plan
+from protein.engine.results import Matter, Matters, Share
 from protein.run.lease import current_owner
 from protein.space import Categorical, Float, Integer, Space
 from protein.storage import open_store
@@ -101,7 +102,9 @@ def test_the_table_names_each_parameter_with_its_law(ask: Callable[[str], str], 
     exponent = re.search(r"cost\^(-0\.\d\d) \((-?\d\.\d\d) to (-?\d\.\d\d)\) +falls with cost", rate)
     assert exponent is not None and float(exponent[2]) < -0.5 < float(exponent[3])
     assert re.search(r"^train.total_timesteps .* cost\^1\.0\d .*rises with cost, beyond its range *$", shown, re.M)
-    assert re.search(r"^train.vf_coef .* - +hardly matters: stays as recommended *$", shown, re.MULTILINE)
+    assert re.search(
+        r"^train.vf_coef +(maybe|hardly) .* - +the data do not tell: stays as recommended *$", shown, re.MULTILINE
+    )
     assert views.LEGEND in shown and re.search(r"^train.learning_rate +\S+ ┤.*━●━.*├ \S+ +at ", shown, re.MULTILINE)
     assert "\nfrom 45 trials that cost up to " in shown  # 5 of the 50 failed
     line = shown.splitlines()[-1]
@@ -305,18 +308,28 @@ def test_every_axis_has_three_to_eight_numbers_inside(
 def test_the_table_as_it_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     from protein.view import tables
 
-    tables.make_console().print(views.table(HandMade(), 400.0, 200))  # type: ignore[arg-type]
+    half, none = Share(value=0.5, low=0.3, high=0.7), Share(value=0.01, low=0.0, high=0.02)
+    shares = {"clip": none, "gamma": half}
+    rest = ("rate", "width", "kind", "steps")
+    matters = [
+        Matter(name=name, share=shares.get(name, half), whole=half, alone=half) for name in (*rest, "clip", "gamma")
+    ]
+    known = Matters(target="score", parameters=tuple(matters))
+    tables.make_console().print(views.table(HandMade(), known, 400.0, 200))  # type: ignore[arg-type]
     lines = [re.sub(r" {2,}", " | ", line.strip()) for line in capsys.readouterr().out.splitlines()]
     assert lines == [
-        "best value of | at 40.0s | at 6m40s | law",
-        "rate | 0.001 (0.0001 to 0.01) | 1e-05 (1e-05 to 0.0003) | cost^-0.50 (-0.61 to -0.40)"
-        " | falls with cost, at the low end of its range",
-        "gamma | 0.995 (0.98 to 0.9985) | 0.995 (0.98 to 0.9985) | v / (1 - v) ~ cost^0.25 (-0.10 to 0.50)"
-        " | no trend seen",
-        "clip | 0.5 (0.1 to 0.9) | 0.5 (0.1 to 0.9) | - | hardly matters: stays as recommended",
-        "width | 60 (10 to 400) | 60 (10 to 400) | - | the data do not tell, seems to fall with cost",
-        "kind | b 75 %, a 25 % | b 75 %, a 25 % | -",
-        "steps | 500k (400k to 650k) | 5M (3M to 7M) | cost^1.00 (0.90 to 1.10) | rises with cost, beyond its range",
+        "best value of | share | at 40.0s | at 6m40s | law",
+        "rate | matters 50 % [30, 70] | 0.001 (0.0001 to 0.01) | 1e-05 (1e-05 to 0.0003)"
+        " | cost^-0.50 (-0.61 to -0.40) | falls with cost, at the low end of its range",
+        "width | matters 50 % [30, 70] | 60 (10 to 400) | 60 (10 to 400) | -"
+        " | the data do not tell, seems to fall with cost",
+        "kind | matters 50 % [30, 70] | b 75 %, a 25 % | b 75 %, a 25 % | -",
+        "steps | matters 50 % [30, 70] | 500k (400k to 650k) | 5M (3M to 7M) | cost^1.00 (0.90 to 1.10)"
+        " | rises with cost, beyond its range",
+        "clip | hardly 1 % [0, 2] | 0.5 (0.1 to 0.9) | 0.5 (0.1 to 0.9) | -"
+        " | the data do not tell: stays as recommended",
+        "gamma | matters 50 % [30, 70] | 0.995 (0.98 to 0.9985) | 0.995 (0.98 to 0.9985)"
+        " | v / (1 - v) ~ cost^0.25 (-0.10 to 0.50) | no trend seen",
     ]
 
 

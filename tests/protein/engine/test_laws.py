@@ -93,7 +93,7 @@ def test_a_parameter_with_an_exponent_of_0_stays_where_it_is(laws: Laws) -> None
 
 def test_a_parameter_that_does_not_matter_has_no_law(laws: Laws) -> None:
     law, value = laws.laws[2], laws.values(laws.largest_seconds)["unused"]
-    assert not law.known and not law.moves and law.hardly_matters
+    assert not law.known and not law.moves
     assert value.estimate is not None and not value.known
     assert value.estimate.low < 1e-2 and value.estimate.high > 1e2  # 80 % of what a uniform distribution has
 

@@ -174,6 +174,18 @@ def test_the_models_slices_are_those_of_the_analysis(planted_served: Served) -> 
     assert width["cost_seconds"] == pytest.approx([10.0] * 5, rel=0.2)
 
 
+def test_what_matters_with_best_values_and_laws(planted_served: Served) -> None:
+    found = asked(planted_served, "matters", sweep="new-pong-1")
+    by_name = {one["name"]: one for one in found["parameters"]}
+    assert set(by_name) == {"lr", "width", "nothing", "kind", "steps"} and by_name["steps"]["is_cost"]
+    assert by_name["lr"]["verdict"] == "matters" and by_name["nothing"]["verdict"] != "matters"
+    assert by_name["lr"]["best"] and all(
+        0 <= one["share"]["low"] <= one["share"]["high"] <= 1 for one in by_name.values()
+    )
+    costs = asked(planted_served, "matters", sweep="new-pong-1", target="cost")["parameters"]
+    assert costs[0]["name"] == "steps" and not any(one["best"] or one["law"] for one in costs)
+
+
 def test_a_map_and_importance(planted_served: Served) -> None:
     found = asked(planted_served, "map", sweep="new-pong-1", x="lr", y="width", points=11)
     value, low, high = (np.array(found[key]) for key in ("value", "low", "high"))

@@ -1,20 +1,22 @@
-// What the parameters do: parallel coordinates, importance, the engine's model along them, and scatter of any fields.
+// What the parameters do: which matter, parallel coordinates, the engine's model along them, scatter of any fields.
 // Each part loads by itself: models take seconds on the server, and the others need not wait.
 
 import { throttled } from "../lib/controls.js";
 import { fill, h, stateOf } from "../lib/dom.js";
 import { importanceCard } from "./parameters-importance.js";
+import { mattersCard } from "./parameters-matters.js";
 import { mapCard } from "./parameters-map.js";
 import { parallelCard } from "./parameters-parallel.js";
 import { scatterCard } from "./parameters-scatter.js";
 import { slicesCard } from "./parameters-slices.js";
 
 const PARTS = [
+  { key: "matters", title: "What matters", card: mattersCard, wait: 20000, model: true, all: ["target"] },
   { key: "parallel", title: "Parallel coordinates", card: parallelCard, wait: 2500, all: ["filter"] },
-  { key: "importance", title: "Importance", card: importanceCard, wait: 20000, model: true, all: ["target"] },
   { key: "slices", title: "What the model expects along each parameter", card: slicesCard, wait: 20000, model: true, all: ["seconds", "at"] },
   { key: "map", title: "What it expects over two parameters", card: mapCard, wait: 20000, model: true, all: ["mapx", "mapy", "seconds", "at"] },
   { key: "scatter", title: "Any two fields", card: scatterCard, wait: 2500, all: ["filter", "x", "y", "color"] },
+  { key: "importance", title: "Other measures of importance", card: importanceCard, wait: 20000, model: true, all: ["target"] },
 ];
 
 export async function render(root, context) {
@@ -88,7 +90,7 @@ export async function render(root, context) {
   // What is quick comes first; the models one after the other, so that the first of them is there soon.
   const [quick, models] = [parts.filter((part) => !part.about.model), parts.filter((part) => part.about.model)];
   Promise.all(quick.map((part) => part.load())).then(async () => {
-    for (const key of ["slices", "map", "importance"]) await models.find((part) => part.about.key === key).load();
+    for (const key of ["matters", "slices", "map", "importance"]) await models.find((part) => part.about.key === key).load();
   });
 
   return {

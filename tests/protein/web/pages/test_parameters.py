@@ -44,6 +44,9 @@ def test_the_page_shows_the_planted_facts(view_of_planted: View) -> None:
     slices = [row for row in table(view, "slices") if row["parameter"] == "lr"]
     best = min(slices, key=lambda row: float(row["expected score"]))
     assert 3e-4 < float(best["value"]) < 1e-2, "at a share of 0.4 of the range from 1e-4 to 0.1"
+    expect(part(view, "matters").locator("[data-matters='lr']")).to_contain_text(re.compile(r"matters\s*\d+\W%\W\["))
+    verdicts = {row["parameter"]: row["verdict"] for row in table(view, "matters")}
+    assert verdicts["lr"] == "matters" and verdicts["nothing"] != "matters"
     expect(part(view, "importance").locator("[data-methods='ped-anova|permutation|length-scales']")).to_be_visible()
     shares = {row["parameter"]: float(row["permutation share"]) for row in table(view, "importance")}
     assert shares["nothing"] < shares["lr"] and shares["nothing"] < shares["width"]
