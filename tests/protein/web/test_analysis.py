@@ -228,7 +228,7 @@ def test_a_part_of_many_trials_holds_the_best() -> None:
 
 def test_trials_that_are_not_there_are_named_beside_the_others(served: Served) -> None:
     found = asked(served, "compare", sel="loss:4.77")
-    assert found["trials"] == [{"sweep": "loss", "number": 4}]
+    assert [(one["sweep"], one["number"]) for one in found["trials"]] == [("loss", 4)]
     assert found["missing"] == [{"sweep": "loss", "number": 77}]
     assert all(len(row["values"]) == 1 for row in found["rows"])
     nothing = asked(served, "compare", sel="loss:77")
