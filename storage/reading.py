@@ -453,7 +453,8 @@ def summaries(session: Session, sweep_ids: Collection[int] | None) -> dict[int, 
         flagged = flagged.where(a.sweep_id.in_(sorted(set(sweep_ids))))
     excluded |= dict(session.execute(flagged).all())
     best = _best(session, ids, [t.state == TrialState.COMPLETE.value])
-    cut_short = _best(session, ids, [t.end.in_(_CUT_SHORT), t.score.is_not(None)])
+    searched = t.kind != SuggestionKind.REEVALUATION.value  # what is confirmed was trained to its end before
+    cut_short = _best(session, ids, [t.end.in_(_CUT_SHORT), t.score.is_not(None), searched])
     scores: dict[int, float] = {}
     named = list(best.items())
     for first in range(0, len(named), _PAIRS):

@@ -43,7 +43,7 @@ from protein.direction import shown_trial
 from protein.engine.results import RangeEnd
 from protein.errors import UsageError
 from protein.ports import SweepStatus
-from protein.types import Limit, SweepRecord, TrialEnd, runs_command
+from protein.types import Limit, SuggestionKind, SweepRecord, TrialEnd, runs_command
 from protein.units import parse_duration
 from protein.view import commands, data, tables, text
 from protein.view.scatter import LEGEND_EXPECTED, scatter
@@ -358,9 +358,13 @@ def run_pareto(command: Command) -> int:
 
 
 def _highest_cut_short(trials: TrialColumns) -> list[int]:
-    """Returns the number of the trial with the highest score among those that a limit of cost has ended, if any."""
+    """Returns the number of the trial with the highest score among those that a limit of cost has ended, if any.
+
+    See `protein.api.recommended.best_cut_short`, which needs an object for each trial.
+    """
     ends = np.array(trials.end, dtype=object)
     cut = (ends == TrialEnd.CAPPED) | (ends == TrialEnd.OUT_OF_BUDGET)
+    cut &= np.array(trials.kind, dtype=object) != SuggestionKind.REEVALUATION
     cut = np.flatnonzero(cut & ~np.isnan(trials.score) & ~trials.excluded)
     return [int(trials.number[cut[np.argmax(trials.score[cut])]])] if len(cut) else []
 

@@ -133,6 +133,7 @@ def test_confirmations_are_counted_apart(store: Store) -> None:
         (SuggestionKind.REEVALUATION, TrialEnd.COMPLETE, 2.0),
         (SuggestionKind.SEARCH, TrialEnd.CAPPED, 8.0),
         (SuggestionKind.REEVALUATION, TrialEnd.INTERRUPTED, 0.5),
+        (SuggestionKind.REEVALUATION, TrialEnd.OUT_OF_BUDGET, 1.0),
         (SuggestionKind.REEVALUATION, None, 0.0),
         (SuggestionKind.SEARCH, None, 0.0),
     ]
@@ -143,12 +144,13 @@ def test_confirmations_are_counted_apart(store: Store) -> None:
             store.finish_trial(trial, Outcome(end=end, score=score, cost_seconds=cost, reason="why"))
     found = store.summaries()[sweep.id]
     assert found.ends == {TrialEnd.COMPLETE: 1, TrialEnd.CAPPED: 1, None: 2}
-    assert (found.spent_seconds, found.confirmations, found.confirming_seconds) == (12.0, 2, 2.5)
+    assert (found.spent_seconds, found.confirmations, found.confirming_seconds) == (12.0, 3, 3.5)
+    assert found.cut_short == 2  # no larger budget would help the confirmation that was cut
     columns, records = store.columns(sweep.id), store.trials(sweep.id)
     far = [data.Progress.of(known, best=None) for known in (dots(columns), records)]
     assert far[0] == far[1] == data.Progress.of_columns(columns, best=None)
     assert far[0].counts == data.counts_of(found.ends, 0) == data.counts(records)
-    assert (far[0].spent_seconds, far[0].confirmed()) == (12.0, "; 2 confirmations took 2.50s")
+    assert (far[0].spent_seconds, far[0].confirmed()) == (12.0, "; 3 confirmations took 3.50s")
 
 
 def test_the_best_of_equal_trials_is_the_cheapest_that_is_not_excluded(store: Store) -> None:
