@@ -70,6 +70,25 @@ TABLE_FIELDS = (  # in the order in which tables show them
     "started_at",
     "finished_at",
 )
+# What heads of tables call the fields that they do not call by their names. A filter takes them.
+HEADS: Mapping[str, str] = {
+    "number": "trial",
+    "cost_seconds": "cost",
+    "predicted_score": "predicted score",
+    "predicted_score_low": "predicted score, low",
+    "predicted_score_high": "predicted score, high",
+    "predicted_cost_seconds": "predicted cost",
+    "predicted_cost_seconds_low": "predicted cost, low",
+    "predicted_cost_seconds_high": "predicted cost, high",
+    "kind": "suggested by",
+    "origin": "why",
+    "continued_seconds": "continued after",
+    "run_seconds": "run cost",
+    "lost_seconds": "lost, spent again",
+    "suggest_seconds": "suggested in",
+    "started_at": "started",
+    "finished_at": "finished",
+}
 # Fields without a place of their own: everything shows them as they are, behind the others.
 OTHERS = tuple(name for name in FIELDS if name not in (*TABLE_FIELDS, *GROUPS, "id", "owner", "seed"))
 

@@ -141,13 +141,19 @@ class Column:
         return int(stored) if self.kind is Kind.INTEGER else float(stored)
 
 
-def column_of(values: "Iterable[Any] | npt.NDArray[Any]", kind: Kind | None = None) -> Column:
+def column_of(
+    values: "Iterable[Any] | npt.NDArray[Any]", kind: Kind | None = None, known: Iterable[Any] = ()
+) -> Column:
     """Returns a column of plain values, None where one is missing.
 
     Args:
         values: plain values, or an array of numbers, none of which is missing.
         kind: what it holds; None: what the values' types say. `Kind.NUMBER` also takes whole numbers.
+        known: further values that the column could hold. Of a coded one they are among its words.
     """
+    if further := list(known):
+        column = column_of([*further, *values], kind)
+        return dataclasses.replace(column, values=column.values[len(further) :], missing=column.missing[len(further) :])
     if isinstance(values, np.ndarray) and values.dtype != object:
         return _of_array(values, kind)
     listed = list(values)

@@ -21,8 +21,8 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
-from protein.analysis.columns import Column, Kind, column_of
-from protein.analysis.filters import KEYWORDS, FilterError, matching, tokens
+from protein.analysis.columns import Column, Kind, Mask, column_of
+from protein.analysis.filters import KEYWORDS, FilterError, Shown, UnknownValueError, matching, token_at
 from protein.columns import cell
 from protein.direction import shown_score
 from protein.engine.outlook import outlook, without_broken
@@ -31,7 +31,7 @@ from protein.engine.results import Outlook
 from protein.errors import UsageError
 from protein.space import Categorical, Parameter, Space
 from protein.spelling import is_slip, nearest
-from protein.types import Budget, Direction, Limit, Observation, TrialRecord, TrialState
+from protein.types import Budget, Direction, Limit, Observation, TrialEnd, TrialRecord, TrialState
 from protein.units import format_duration, parse_duration
 
 _CONDITION = re.compile(r"gain\s*<\s*(?P<gain>\S+)\s+per\s+(?P<span>\S+)", re.IGNORECASE)
@@ -135,8 +135,10 @@ class Met:
         begins = f"{what} '{text:.100}'"
         while True:  # a name that is not known is that of a metric, where the filter is one with it
             try:
-                matching(made.text, made._columns([], 0), 0)
+                made._met([])
                 return made
+            except UnknownValueError as error:
+                raise UsageError(f"{begins}: {error}") from error
             except FilterError as error:
                 word = made._word_at(error.position)
                 name = word.removeprefix("metrics.")
@@ -153,15 +155,15 @@ class Met:
     def _word_at(self, position: int) -> str:
         """Returns the name that begins at a position; "": none does."""
         with contextlib.suppress(FilterError):
-            for one in tokens(self.text):
-                if one.position == position and one.kind in ("word", "name") and one.value not in KEYWORDS:
-                    return str(one.value)
+            one = token_at(self.text, position)
+            if one.position == position and one.kind in ("word", "name") and one.value not in KEYWORDS:
+                return str(one.value)
         return ""
 
     def reason(self, trials: Sequence[TrialRecord]) -> str | None:
         """Returns which trial meets it, in words; None: none does."""
         finished = [one for one in trials if one.state.finished and not one.excluded]
-        met = np.flatnonzero(matching(self.text, self._columns(finished, len(finished)), len(finished)))
+        met = np.flatnonzero(self._met(finished))
         if not len(met):
             return None
         trial = finished[int(met[0])]
@@ -179,6 +181,10 @@ class Met:
             f"trial {trial.number} has not reported {', '.join(lacking)}, which {self.what} asks for; reported: {known}"
         )
 
+    def _met(self, finished: Sequence[TrialRecord]) -> Mask:
+        columns = self._columns(finished, len(finished))
+        return matching(self.text, columns, len(finished), Shown(words={"state": columns["end"]}))
+
     def _columns(self, finished: Sequence[TrialRecord], num_rows: int) -> dict[str, Column]:
         scores = [shown_score(_own_score(one), self.direction) for one in finished]
         found = {
@@ -188,8 +194,8 @@ class Met:
             "steps": column_of([one.steps for one in finished], Kind.INTEGER),
             "number": column_of([one.number for one in finished], Kind.INTEGER),
             "trials": column_of([num_rows] * num_rows, Kind.INTEGER),
-            "state": column_of([str(one.state) for one in finished], Kind.TEXT),
-            "end": column_of([str(one.end) for one in finished], Kind.TEXT),
+            "state": column_of([str(one.state) for one in finished], Kind.TEXT, known=map(str, TrialState)),
+            "end": column_of([str(one.end) for one in finished], Kind.TEXT, known=map(str, TrialEnd)),
         }
         for parameter in self.parameters:
             found[f"params.{parameter.name}"] = _values_of(parameter, finished)
@@ -232,8 +238,7 @@ def _values_of(parameter: Parameter, trials: Sequence[TrialRecord]) -> Column:
     """Returns a parameter's column. It knows all choices, also those that no trial has had yet."""
     choices = [cell(one) for one in parameter.choices] if isinstance(parameter, Categorical) else []
     name = parameter.name
-    column = column_of([*choices, *(cell(one.params[name]) if name in one.params else None for one in trials)])
-    return dataclasses.replace(column, values=column.values[len(choices) :], missing=column.missing[len(choices) :])
+    return column_of((cell(one.params[name]) if name in one.params else None for one in trials), known=choices)
 
 
 def _own_score(trial: TrialRecord) -> float | None:

@@ -17,7 +17,7 @@ derived from it (`protein.columns`). Code between them (such as `protein.storage
 """
 
 from protein.types.designer import MAX_BUSY_SHARE, Budget, Observation, Params, ParamValue, Suggestion, SuggestionKind
-from protein.types.ends import CANCELLED, CUT_SHORT, PREEMPTED, QUEUED, TrialEnd, TrialState, check_end, end_of
+from protein.types.ends import CANCELLED, CUT_SHORT, PREEMPTED, QUEUED, TrialEnd, TrialState, check_end, end_of, told
 from protein.types.limits import REQUIRE, Limit, broken, parse_limits, unbroken, unreported
 from protein.types.quantities import MAX_COST_SECONDS, MAX_SCORE, Z80, Direction, Estimate, Measurement, is_score
 from protein.types.sweeps import (
@@ -109,6 +109,7 @@ __all__ = [
     "runs_command",
     "runs_trainer",
     "spent_seconds",
+    "told",
     "unbroken",
     "unreported",
     "with_open_ends",

@@ -70,6 +70,13 @@ QUEUED = "queued by hand"  # the reason of a trial that waits and has never run:
 PREEMPTED = "preempted: "  # what the reason begins with where a trial's place to run was lost (see `ports.Backend`)
 
 
+def told(state: TrialState, end: TrialEnd | None, reason: str = "") -> str:
+    """Returns in a word or two how far a trial is, or how it ended: `queued`, `running`, `capped`, `user error`."""
+    if end is not None:
+        return end.value.replace("_", " ")
+    return "queued" if state is TrialState.WAITING and reason == QUEUED else state.value
+
+
 def end_of(state: TrialState, reason: str) -> TrialEnd | None:
     """Returns the end of an observation that was kept before ends were data; None for a trial that runs or waits.
 

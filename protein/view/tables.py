@@ -24,6 +24,7 @@ from protein.types import (
     TrialEnd,
     TrialRecord,
     TrialState,
+    told,
 )
 from protein.units import format_probability
 from protein.view import data, text
@@ -263,21 +264,12 @@ def _described(artifact: Artifact, record: TrialRecord) -> str:
     return f"{artifact.path}, the state after {text.seconds(own)} of this trial's training"
 
 
-_ENDS = {
-    TrialEnd.INTERRUPTED: "interrupted",
-    TrialEnd.STOPPED_EARLY: "stopped early",
-    TrialEnd.OUT_OF_BUDGET: "out of budget",
-    TrialEnd.CAPPED: "capped",
-}
-
-
 def state(record: TrialRecord) -> str:
     """Returns in a few words how far a trial is, or how it ended."""
-    ended = str(record.state) if record.end is None else _ENDS.get(record.end, str(record.state))
+    word = told(record.state, record.end, record.reason)
     if record.state is TrialState.RUNNING and dead_owners([record.owner]):  # its process was killed
-        ended = _ENDS[TrialEnd.INTERRUPTED]
-    ended = "queued" if record.is_queued else ended  # it waits for its first start
-    return f"{ended}, excluded" if record.excluded else ended
+        word = told(TrialState.FAILED, TrialEnd.INTERRUPTED)
+    return f"{word}, excluded" if record.excluded else word
 
 
 def annotation(record: TrialRecord) -> list[tuple[str, str]]:

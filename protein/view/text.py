@@ -156,6 +156,21 @@ def best_values(matter: Matter) -> str:
     return ", ".join(f"{short(choice)} {100 * share:.0f} %" for choice, share in matter.choices[:2])
 
 
+def table_number(key: str, value: int | float) -> str:
+    """Returns what a table shows for a number in the column of a key, as `table-cells.js` does it on the page."""
+    group, _, name = key.partition(".")
+    is_whole = isinstance(value, int) or value.is_integer()
+    if group == "params" and name:
+        return f"{value:.0f}" if is_whole and abs(value) < 1e15 else f"{value:.4g}"
+    if (group == "timings" and name) or re.search(r"_seconds(_low|_high)?$", key if group == key else ""):
+        return seconds(value)
+    if key == "steps":
+        return count(int(value))
+    if is_whole and (key in ("number", "continues") or (group == "metrics" and abs(value) >= 100)):
+        return f"{value:.0f}"
+    return score(value)
+
+
 def estimate(value: Estimate | None) -> str:
     """Returns an expected score with its 80 % interval: `18.20 (16.00 to 19.50)`."""
     return MISSING if value is None else f"{score(value.value)} ({interval(value)})"

@@ -25,7 +25,7 @@ from protein.trainer.kinds import kind_of
 from protein.types import Direction, TrialState
 from protein.web.answers import MAX_LENGTH, Query, get, plain, selected
 from protein.web.frame import Floats, Frame, Table, quality, rounded
-from protein.web.pages.table import ordered
+from protein.web.pages.table import order_of
 from protein.web.viewer import MAX_SWEEPS, Viewer
 
 PICKS = ("selected", "best", "newest", "spread")
@@ -53,7 +53,7 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
             raise UsageError(f"no curve has a metric '{metric[:80]}'{nearest(metric, metrics)}")
         if group is not None and group not in table.columns:
             raise UsageError(f"group: there is no column '{group[:80]}'{nearest(group, table.columns)}")
-        matching = ordered(table, query.text("filter"), "number")
+        matching = order_of(viewer, query, frames, table, version, "number")
         rows = picked(table, quality(frames), matching, pick, chosen)
         shown = rows[:limit]
         found = _read(viewer, kept, table, shown, metric, min(points, max(MAX_POINTS // max(len(shown), 1), 50)))

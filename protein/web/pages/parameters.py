@@ -40,7 +40,7 @@ from protein.view.text import Range, best_values, within
 from protein.web.answers import NotFound, Query, StillComputing, get
 from protein.web.findings import answers, fitted, one_sweep, space_of
 from protein.web.frame import Frame, Table, quality, rounded
-from protein.web.pages.table import ordered
+from protein.web.pages.table import order_of
 from protein.web.viewer import MAX_SWEEPS, Viewer
 
 MAX_LINES = 3_000  # of parallel coordinates
@@ -61,7 +61,7 @@ def _parallel(viewer: Viewer, query: Query) -> dict[str, Any]:
     limit = query.integer("limit", DEFAULT_LINES, least=1, most=MAX_LINES)
     frames = viewer.frames(names)
     table, version = viewer.together(frames)
-    rows = ordered(table, query.text("filter"), "number")
+    rows = order_of(viewer, query, frames, table, version, "number")
     rows = rows[~np.isnan(table.columns["score"].floats()[rows])]
     shown = some(rows, quality(frames), limit)
     keys = [*(f"params.{name}" for name in table.group("params")), *_RESULTS]
@@ -86,7 +86,7 @@ def _scatter(viewer: Viewer, query: Query) -> dict[str, Any]:
     for name, key in keys.items():
         if key and key not in table.columns:
             raise UsageError(f"{name}: there is no column '{key[:80]}'{nearest(key, table.columns)}")
-    rows = ordered(table, query.text("filter"), "number")
+    rows = order_of(viewer, query, frames, table, version, "number")
     for name in ("x", "y"):
         rows = rows[~table.columns[keys[name]].missing[rows]]
     shown = some(rows, quality(frames), limit)

@@ -1,17 +1,21 @@
 """Filters: what each form of an expression means, and that mistakes are one line with their place."""
 
+import contextlib
 import math
 import operator
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protein.analysis.columns import Kind, column_of
-from protein.analysis.filters import FilterError, matching, names
+from protein.analysis.filters import CONSTANTS, KEYWORDS, FilterError, Names, Shown, matching, names, token_at
+from protein.view.text import table_number
 
 SCORES = [1.0, None, -2.5, math.nan, math.inf, 7.0]
 COLUMNS = {
@@ -34,8 +38,28 @@ COLUMNS = {
 }
 
 
-def found(text: str) -> list[int]:
-    return np.flatnonzero(matching(text, COLUMNS, 6)).tolist()
+# The same table with what its pages know of it: in other words, or not by any trial.
+SHOWN = Shown(
+    number=table_number,
+    words={
+        "state": column_of(
+            ["complete", "diverged", "complete", "stopped early", "running", "complete"],
+            known=["out of budget", "queued", "interrupted"],
+        ),
+        "score": column_of([None, "diverged", None, None, None, None], Kind.TEXT),
+    },
+)
+FURTHER = {
+    "params.opt": column_of(["adam"] * 6, known=["sgd"]),
+    "params.and": column_of([1, 2, 3, 4, 5, 6]),
+    "params.a.decay": column_of([1, 2, 3, 4, 5, 6]),
+    "params.b.decay": column_of([1, 2, 3, 4, 5, 6]),
+}
+
+
+def found(text: str, shown: Shown | None = None) -> list[int]:
+    columns = COLUMNS if shown is None else {**COLUMNS, **FURTHER}
+    return np.flatnonzero(matching(text, columns, 6, shown)).tolist()
 
 
 @pytest.mark.parametrize(
@@ -131,7 +155,8 @@ def test_what_a_filter_finds(text: str, expected: list[int]) -> None:
         ("(" * 50 + "score > 3", 40, "more than 40 parentheses and nots"),
         ("not " * 50 + "score > 3", 160, "more than 40 parentheses and nots"),
         ("score > 3" + " " * 3000 + "or score > 4", 2000, "a filter has at most 2000 characters"),
-        ("__import__('os').system('x')", 16, "'.' cannot be read"),
+        ("__import__('os').system('x')", 0, "there is no column '__import__'"),
+        ("excluded('os').system('x')", 8, "and, or, or the end is expected here, got '('"),
         ("__import__('os')", 0, "there is no column '__import__'"),
     ],
 )
@@ -142,6 +167,131 @@ def test_a_mistake_is_one_line_with_its_place(text: str, position: int, message:
     assert "\n" not in str(raised.value)
     assert raised.value.position == position
     assert str(raised.value).startswith(f"filter, character {position + 1}: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("trial == 3", [3]),
+        ("Cost < 1m", [0, 5]),
+        ("cost <= 1m00s and cost > .5s", [0, 1]),
+        ("cost in (1h00m, 5m)", [3, 4]),
+        ("'cost' >= 1h", [4]),
+        ("learning_rate < 1e-3", [0]),
+        ("Train.Learning Rate > 0.5 and learning_rate < 2", [4]),
+        ("learning rate == 6", [5]),  # the parameter of this very name
+        ("suggested by == random", [1, 4]),
+        ("excluded == yes", [0, 3]),
+        ("excluded = No", [1, 2, 4]),
+        ("state == diverged", [1]),
+        ("state == Failed", [1]),
+        ("state == out of budget", []),  # which a trial can be
+        ("state == queued or state in (running, stopped early)", [3, 4]),
+        ("score == diverged", [1]),
+        ("score == −2.50", [2]),
+        ("score == – or score == ∞", [1, 4]),
+        ("reason == diverged: loss is NaN", [1]),
+        ("tags == slow", [0, 2]),
+        ("tags == slow, Odd one", [2]),
+        ("tags == odd one and score < 0", [2]),
+        ("number > 0.001k and number < 4", [2, 3]),
+        ("started == 2023-11-15", [1]),
+        ("started == 2023-11-15 22:13", [1]),
+        ("started == 2023-11-15 22:13:20", [1]),
+        ("started <= 2023-11-15", [0, 1]),
+        ("started > 2023-11-15 00:00 and started < 2023-11-17", [1, 2]),
+        ("width == 128", [2]),
+        ("opt == SGD", []),  # a choice that no trial has had
+        ("`and` == 3", [2]),
+    ],
+)
+def test_a_filter_takes_the_words_of_the_table(text: str, expected: list[int]) -> None:
+    assert found(text, SHOWN) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("state == divergd", "no trial has 'divergd' in state; did you mean 'diverged'?"),
+        ("state != complet", "no trial has 'complet' in state; did you mean 'complete'?"),
+        ("opt in (adma)", "no trial has 'adma' in opt; did you mean 'adam'?"),
+        ("width == 65", "no trial has '65' in width; known: 128, 32, 64, auto"),
+        ("slwo in tags", "no trial has 'slwo' in tags; did you mean 'slow'?"),
+        ("tags contains slwo", "no trial has 'slwo' in tags; did you mean 'slow'?"),
+        ("excluded == maybe", "'excluded' is yes or no, got 'maybe'"),
+        ("lr > 3", "there is no column 'lr'; did you mean 'train.learning_rate'?"),
+        ("decay > 3", "'decay' may be a.decay or b.decay; write one of them"),
+        ("started == yesterday", "'yesterday' is not a time"),
+        ("cost now > 3", "there is no column 'cost now'; did you mean 'cost'?"),
+    ],
+)
+def test_what_no_trial_and_no_enum_knows_is_refused_with_the_nearest(text: str, message: str) -> None:
+    with pytest.raises(FilterError) as raised:
+        found(text, SHOWN)
+    assert message in str(raised.value) and "\n" not in str(raised.value)
+
+
+_TEXTS = st.text(min_size=1, max_size=12).filter(lambda one: one == " ".join(one.split()) and "`" not in one)
+_HEADS = _TEXTS.filter(lambda one: one.lower() not in (*KEYWORDS, *CONSTANTS) and not set(one) & set("\"'=<>!"))
+_FINITE = st.floats(-1e12, 1e12) | st.integers(-10_000, 10_000).map(lambda one: one / 16)
+_COSTS = st.floats(0.0, 1e6) | st.integers(0, 10_000).map(lambda one: one / 16)
+_ZONE = ZoneInfo("Europe/Berlin")
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_every_head_and_every_shown_value_is_accepted_and_finds_exactly_its_rows(data: st.DataObject) -> None:
+    heads = data.draw(st.lists(_HEADS, min_size=3, max_size=3, unique_by=lambda one: one.casefold()), label="heads")
+    kinds: dict[str, tuple[str, Any, st.SearchStrategy[Any]]] = {
+        "score": ("score", Kind.NUMBER, _FINITE),
+        "cost_seconds": ("cost", Kind.NUMBER, _COSTS),
+        "steps": ("steps", Kind.INTEGER, st.integers(0, 10**12)),
+        "excluded": ("excluded", Kind.BOOLEAN, st.booleans()),
+        "started_at": ("started", Kind.TIME, st.integers(6 * 10**9, 8 * 10**9).map(lambda one: one / 4)),
+        "reason": ("reason", Kind.TEXT, _TEXTS),
+        f"params.{heads[0]}": (heads[0], None, _FINITE | st.integers(-(10**9), 10**9)),
+        f"params.train.{heads[1]}": (heads[1], None, _TEXTS | st.booleans() | _FINITE),
+        f"metrics.{heads[2]}": (heads[2], Kind.NUMBER, _FINITE),
+        "timings.startup": ("startup", Kind.NUMBER, _COSTS),
+    }
+    count = data.draw(st.integers(1, 4))
+    rows = {
+        key: data.draw(st.lists(st.none() | values, min_size=count, max_size=count), label=key)
+        for key, (_, _, values) in kinds.items()
+    }
+    columns = {key: column_of(rows[key], kind) for key, (_, kind, _) in kinds.items()}
+    shown = Shown(number=table_number, zone=_ZONE)
+    for key, (head, kind, _) in kinds.items():
+        named = Names(columns).key(head) == key  # else a field of the trial, or another group, comes first
+        texts = [_text(key, kind, value) for value in columns[key].listed()]
+        for text in set(texts):
+            rule = f"{head if named else f'`{key}`'} == {text}"
+            expected = [_comparable(one) == _comparable(text) for one in texts]
+            assert matching(rule, columns, count, shown).tolist() == expected, rule
+            if text != "–" and kind is Kind.NUMBER:  # and a value is either less, or this, or more
+                less, more = (matching(rule.replace("==", sign, 1), columns, count, shown) for sign in "<>")
+                present = [one != "–" for one in texts]
+                assert (less.astype(int) + more + expected).tolist() == present, rule
+
+
+def _text(key: str, kind: Kind | None, value: Any) -> str:
+    """As a table shows it (`table-cells.js`)."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return ("yes" if value else "no") if kind is Kind.BOOLEAN else str(value).lower()
+    if kind is Kind.TIME:
+        return f"{datetime.fromtimestamp(value, _ZONE):%Y-%m-%d %H:%M:%S}"
+    return table_number(key, value).replace("-", "−", 1) if isinstance(value, int | float) else str(value)
+
+
+def _comparable(text: str) -> Any:
+    """What one reads in it: 1.50k is 1500, and 1 is 1.0."""
+    with contextlib.suppress(FilterError):
+        token = token_at(text, 0)
+        if token.kind == "number" and token.end == len(text):
+            return token.value
+    return text
 
 
 _NUMBERS = st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True), st.integers(-5, 5).map(float))
@@ -165,7 +315,7 @@ def test_numbers_compare_as_in_python(values: list[float | None], sign: str, con
 @given(st.text(max_size=60))
 def test_any_text_is_understood_or_refused_in_one_line(text: str) -> None:
     try:
-        mask = matching(text, COLUMNS, 6)
+        mask = matching(text, {**COLUMNS, **FURTHER}, 6, SHOWN)
     except FilterError as error:
         assert 0 <= error.position <= len(text)
     else:

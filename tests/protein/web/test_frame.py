@@ -6,24 +6,25 @@ import io
 import math
 import threading
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from browser import fill_loss
-from store_samples import complete, new_sweep, points, start, sweep_spec
+from store_samples import PROVENANCE, complete, filled_sweep, new_sweep, points, start, sweep_spec
 
 from protein.analysis.columns import Kind, column_of
 from protein.errors import StoreUnavailable, UsageError
 from protein.ports import Store
 from protein.storage import open_store, open_whole_store
-from protein.types import Limit, Outcome, TrialEnd
+from protein.types import QUEUED, Limit, Outcome, Suggestion, SuggestionKind, TrialEnd, TrialState, told
 from protein.web import viewer as viewer_module
 from protein.web.answers import NotFound, plain
 from protein.web.frame import Frame, Table, together
 from protein.web.pages.sweeps import described, summary
-from protein.web.pages.table import changed, chosen, csv_lines, ordered
+from protein.web.pages.table import as_shown, changed, chosen, csv_lines, grouped, ordered, scales
 from protein.web.viewer import Viewer
 
 
@@ -334,3 +335,79 @@ def test_params_stay_in_the_order_of_the_space_when_a_later_trial_is_the_first_t
         frame = frame.updated(sweep, store.columns(sweep.id, frame.cursor))
     assert list(frame.group("params")) == ["model", "C", "depth"]
     assert frame.group("params")["depth"].listed() == [3, None]
+
+
+@pytest.fixture(scope="module")
+def varied(tmp_path_factory: pytest.TempPathFactory) -> Frame:
+    """Trials that ended in every way, two that run, of which one has lost its process, and a queued one."""
+    store = open_store(f"sqlite:///{tmp_path_factory.mktemp('varied')}/protein.db")
+    sweep = filled_sweep(store)
+    queued = Suggestion(params={"lr": 0.2, "size": 5}, kind=SuggestionKind.BY_HAND, origin="by hand")
+    store.queue_trials(sweep.id, [(queued, 1)], number=len(TrialEnd) + 2, provenance=PROVENANCE)
+    store.annotate(sweep.id, [1, 3], tags=["lucky run", "b"], note='say "x" and <b>y</b>')
+    store.annotate(sweep.id, [4], tags=["b"])
+    frame = read(store)
+    store.close()
+    return frame
+
+
+def test_every_state_that_is_shown_is_found_in_the_same_words(varied: Frame) -> None:
+    gone = (varied.sweep.spec.name, len(TrialEnd) + 1)
+    known = as_shown([varied], varied, {gone})
+    numbers: dict[str, set[int]] = {}
+    for place, end in enumerate(TrialEnd):
+        numbers.setdefault(told(end.state, end), set()).add(place)
+        numbers.setdefault(end.state.value, set()).add(place)  # "failed" are all that failed
+        if end.state is TrialState.FAILED:
+            assert place in ordered(varied, f"score == {told(end.state, end)}", "number", known)
+    numbers["running"] = {len(TrialEnd), len(TrialEnd) + 1}
+    numbers["interrupted"].add(gone[1])
+    numbers["queued"] = numbers["waiting"] = {len(TrialEnd) + 2}
+    assert told(TrialState.WAITING, None, QUEUED) == "queued"
+    for word, expected in numbers.items():
+        for text in (word, f"'{word}'", word.upper(), word.replace(" ", "_")):
+            assert set(ordered(varied, f"state == {text}", "number", known).tolist()) == expected, text
+    with pytest.raises(UsageError, match="no trial has 'outofbudget' in state; did you mean 'out of budget'"):
+        ordered(varied, "state == outofbudget", "number", known)
+    assert len(ordered(varied, "suggested by == fallback", "number", known)) == 0  # a kind that none has
+
+
+@pytest.mark.parametrize(
+    "key", ["state", "params.kind", "params.size", "params.lr", "tags", "note", "started_at", "score"]
+)
+def test_each_group_holds_the_trials_that_its_filter_finds(varied: Frame, key: str) -> None:
+    found = grouped([varied], varied, np.arange(len(varied)), key)
+    known = as_shown([varied], varied)
+    assert found["groups"]
+    scores = varied.columns["score"].floats()
+    for group in found["groups"]:
+        rows = ordered(varied, group["filter"], "number", known)
+        if not (key == "state" and group["values"] == ["failed"]):  # which are all that failed
+            assert group["count"] == len(rows), group
+        whole = [row for row in rows if varied.columns["state"].value(row) == "complete"]
+        if len(rows) == group["count"]:
+            assert group["best"] == (scores[whole].max() if whole else None)
+            assert group["mean"] == (pytest.approx(scores[whole].mean()) if whole else None)
+            assert group["spread"] == (pytest.approx(scores[whole].std(ddof=1)) if len(whole) > 1 else None)
+    if key != "tags":  # a trial may have several
+        assert sum(group["count"] for group in found["groups"]) == len(varied)
+
+
+def test_scales_say_where_the_best_trials_lie(loss: Store) -> None:
+    frame = read(loss)
+    assert grouped([frame], frame, np.arange(len(frame)), "params.optimizer")["lower"]
+    found = scales([frame], frame)
+    scores = frame.columns["score"].floats()
+    assert found["score"]["low"] == np.nanmin(scores) and found["score"]["high"] < np.nanmax(scores)
+    assert found["score"]["good"] == [np.nanmin(scores), np.sort(scores[np.isfinite(scores)])[2]]
+    assert (
+        found["predicted_score"]["good"] is None
+        or found["predicted_score"]["good"][1] <= found["predicted_score"]["high"]
+    )
+    assert "metrics.nothing" not in found and "number" not in found
+
+
+def test_times_in_csv_are_dates(varied: Frame) -> None:
+    [_, first, *_] = "".join(csv_lines(varied, np.arange(2), ["started_at", "finished_at"])).splitlines()
+    started = varied.columns["started_at"].value(0)
+    assert datetime.fromisoformat(f"{first.partition(',')[0]}+00:00").timestamp() == pytest.approx(started, abs=2e-3)

@@ -40,7 +40,8 @@ export class ServerApi {
 
   /** The address of an answer, for links and downloads. */
   url(path, params = {}) {
-    return this.base + address(path, params);
+    const zone = params.filter ? { zone: Intl.DateTimeFormat().resolvedOptions().timeZone } : {}; // of the times in it
+    return this.base + address(path, { ...params, ...zone });
   }
 
   /**

@@ -80,7 +80,8 @@ export function popover(label, build, { cls = "", title = "" } = {}) {
     button.setAttribute("aria-expanded", "true");
     document.addEventListener("pointerdown", outside, true);
     root.addEventListener("keydown", key);
-    const right = panel.getBoundingClientRect().right;
+    const { right, top } = panel.getBoundingClientRect();
+    panel.style.setProperty("--top", `${Math.ceil(top)}px`);
     panel.classList.toggle("to-left", right > document.documentElement.clientWidth - 8);
     panel.querySelector("input, button, select, textarea, a")?.focus();
   }

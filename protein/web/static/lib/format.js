@@ -159,18 +159,10 @@ export function power(value) {
   return x < 1 ? tick(x) : x < 2 ** 20 ? String(x) : `2${superscript(Math.round(Math.log2(x)))}`;
 }
 
-/** A column's title for people: `cost_seconds` becomes "cost". */
+/** A column's head: `cost_seconds` is "cost" (see HEADS in protein/columns.py). */
 export function title(column) {
-  return TITLES[column.key] || column.title;
+  return column.title;
 }
-
-const TITLES = {
-  number: "trial", cost_seconds: "cost", predicted_score: "predicted score", predicted_score_low: "predicted score, low",
-  predicted_score_high: "predicted score, high", predicted_cost_seconds: "predicted cost",
-  predicted_cost_seconds_low: "predicted cost, low", predicted_cost_seconds_high: "predicted cost, high",
-  continued_seconds: "continued after", run_seconds: "run cost", suggest_seconds: "suggested in", lost_seconds: "lost, spent again",
-  started_at: "started", finished_at: "finished", kind: "suggested by", origin: "why", excluded: "excluded",
-};
 
 /** The text of a cell: by what the column holds. */
 export function cell(column, value) {

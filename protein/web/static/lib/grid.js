@@ -5,6 +5,7 @@
 //     load: (offset, limit) => Promise<{total, rows}>,   // `rows` are whatever `drawRow` takes
 //     drawRow: (row, index) => <tr>, rowState: (row, index) => text,   // a row is drawn anew when it or its state changes
 //     headers: () => <tr>, headState: () => text, widths: () => [pixels],
+//     above: () => [<tr>],   // rows that stay below the head
 //   });
 //   grid.reset()      // other rows: from the top, or with {stay: true} at the same place; then rebuild()
 //   grid.refresh()    // the same rows, perhaps changed: what is in sight is asked for again
@@ -45,14 +46,21 @@ export class Grid {
     return this.parts.get(Math.floor(index / PART))?.[index % PART];
   }
 
-  /** Returns after the rows in sight are there: the first ones, or with `stay` those at the same place. Throws what `load` throws. */
-  async reset({ stay = false } = {}) {
-    if (!stay) this.room.scrollTop = 0;
-    const wanted = stay ? this.#partsInSight() : new Set([0]);
-    this.parts.clear();
+  /**
+   * Returns after the rows in sight are there: the first ones, or with `stay` those at the same place. Throws what `load`
+   * throws. Until then, and where it throws, the rows of before stay, unless they are to be dropped: `keep` is false.
+   */
+  async reset({ stay = false, keep = false } = {}) {
+    const wanted = [...(stay ? this.#partsInSight() : [0])];
     this.generation += 1;
+    const { generation } = this;
+    if (!keep) this.parts.clear();
     this.drawn = "";
-    await Promise.all([...wanted].map((part) => this.#ask(part, true)));
+    const found = await Promise.all(wanted.map((part) => this.options.load(part * PART, PART, true)));
+    if (generation !== this.generation) return;
+    this.parts = new Map(found.map((one, i) => [wanted[i], one.rows]));
+    this.total = found.at(-1).total;
+    if (!stay) this.room.scrollTop = 0;
   }
 
   /** Returns where a row of this key is now; -1 where it is not loaded. */
@@ -96,7 +104,12 @@ export class Grid {
     const now = this.options.headState();
     if (now !== this.headDrawn) {
       this.headDrawn = now;
-      fill(this.head, this.options.headers());
+      const focused = this.head.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
+      const before = this.head.offsetHeight;
+      fill(this.head, this.options.headers(), this.options.above?.() ?? []);
+      // Where somebody has scrolled, the rows in sight stay where they are when rows come above them.
+      if (before && this.room.scrollTop > 0) this.room.scrollTop += this.head.offsetHeight - before;
+      if (focused) this.head.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
     }
     this.#draw();
   }

@@ -29,7 +29,7 @@ export const TIMINGS = {
 };
 
 const WAITS = "waiting: taken up again when the sweep runs";
-const QUEUED = "queued by hand"; // as in protein/types/ends.py
+export const QUEUED = "queued by hand"; // as in protein/types/ends.py
 
 /** What a trial waits for. */
 export function waits(trial) {

@@ -1,15 +1,18 @@
-// The table of all trials: sort, filter, choose and pin columns, select rows for the other pages, annotate.
-// In the address: filter, sort, column (repeated), pin (repeated), and sel.
+// The table of all trials: sort, filter, group, choose and pin columns, select rows for the other pages, annotate.
+// In the address: filter, sort, column (repeated), pin (repeated), group, plain (without bars), view, and sel.
 
 import { ApiError } from "../lib/api.js";
 import { columnChooser } from "../lib/columns.js";
+import { columnChoices, select, tick } from "../lib/controls.js";
 import { debounced, fill, h, stateOf } from "../lib/dom.js";
 import { save } from "../lib/export.js";
 import { filterField } from "../lib/filter.js";
-import { counted, toTheRight, whole } from "../lib/format.js";
+import { counted, title, toTheRight, whole } from "../lib/format.js";
 import { Grid } from "../lib/grid.js";
 import { annotations } from "../lib/annotations.js";
 import { headText, tableCells, widthsOf } from "../lib/table-cells.js";
+import { groupTable } from "./table-groups.js";
+import { savedViews } from "./table-views.js";
 
 const DEFAULT_SORT = "-number";
 const MAX_SELECTED = 5000;
@@ -17,10 +20,13 @@ const BOX_WIDTH = 38;
 // What is shown unless columns are chosen; the parameters that differ stand between the two.
 const FIRST = ["sweep", "number", "state", "score", "cost_seconds", "predicted_score"];
 const LAST = ["tags", "note", "started_at"];
+const SCORES = ["score", "predicted_score", "predicted_score_low", "predicted_score_high"];
+const MAX_SPECIAL = 3; // sweeps whose recommended and initial configs stand above the rows
+const AGAIN_MS = 1500; // until it is asked again for what is being computed
 const ALWAYS = ["state", "end", "reason", "excluded"]; // asked for even where they are not shown: rows look by them
 
 export async function render(root, context) {
-  const { api, state, selection, signal, keys, notice } = context;
+  const { api, state, selection, signal, keys, notice, sweeps } = context;
   let known = { version: "", schema: "", columns: [] }; // of the last answer
   let shownKeys = []; // columns that are shown
   let askedKeys = []; // columns of the rows: those, and others behind them
@@ -33,8 +39,13 @@ export async function render(root, context) {
   let widths = new Map();
   let measured = false; // whether there were rows when the widths were measured
   let places = new Map(); // of shown columns: {column, left, last}
+  let scales = {}; // key of a column -> its range, and where the best trials lie
+  let scaleCount = 0; // counts other ones
+  let special = []; // the rows of the recommended and the initial config
+  let askingSpecial = false;
 
-  const cells = tableCells({ state, asked: () => askedKeys, interrupted: context.interrupted });
+  const lower = () => state.sweeps.every((name) => sweeps.find((one) => one.name === name)?.direction === "minimize");
+  const cells = tableCells({ state, asked: () => askedKeys, interrupted: context.interrupted, lower, scale: (key) => (state.get("plain") ? null : scales[key]) });
   const countLine = h("span", { class: "counted muted", role: "status" });
   const filter = filterField({
     value: state.get("filter"), columns: () => known.columns,
@@ -45,8 +56,13 @@ export async function render(root, context) {
     choose: (chosen) => state.set({ column: chosen }), pin: (chosen) => state.set({ pin: chosen.length ? chosen : "none" }),
     reset: () => state.set({ column: "", pin: "" }),
   });
+  const grouping = select("Group by", [["", "no column"]], "", (key) => state.set({ group: key }));
+  const bars = tick("Bars", !state.get("plain"), (on) => state.set({ plain: on ? "" : "1" }));
+  bars.root.title = "How far along its column each number is, better scores further; green and thick in the range of the best tenth";
+  const views = savedViews({ state, columns: () => known.columns, notice });
+  const groups = groupTable({ state, open: (rule) => state.set({ group: "", filter: state.get("filter") ? `(${state.get("filter")}) and ${rule}` : rule }, { replace: false }) });
   const csvButton = h("button", { type: "button", class: "button quiet", text: "Save CSV", title: "All trials that match, in this order, with these columns", onclick: saveCsv });
-  const bar = h("div", { class: "table-bar" }, filter.root, countLine, h("span", { class: "space" }), chooser.root, csvButton);
+  const bar = h("div", { class: "table-bar" }, filter.root, countLine, h("span", { class: "space" }), api.live ? grouping.root : null, bars.root, api.live ? views.root : null, chooser.root, csvButton);
   const chosenBar = h("div", { class: "chosen-bar", role: "toolbar", "aria-label": "Selected trials" });
   const room = h("div", { class: "table-room" });
   root.append(bar, chosenBar, room);
@@ -55,9 +71,11 @@ export async function render(root, context) {
   const grid = new Grid(room, {
     label: "Trials", rowHeight: 31, signal, load, drawRow, headers, widths: columnWidths,
     failed: (error) => { if (error.status !== 0) show(error); }, // the shell says that the server is gone; what is known stays
-    rowState: (row, index) => `${selection.has(row.sweep, row.number)} ${index === focus}`,
-    headState: () => [state.get("sort"), boxState(), ...shownKeys, ...pinned()].join("\n"),
+    rowState: (row, index) => `${selection.has(row.sweep, row.number)} ${index === focus} ${scaleCount}`,
+    headState: () => [state.get("sort"), boxState(), scaleCount, ...shownKeys, ...pinned(), ...special.map((row) => `${row.key} ${row.what} ${row.values} ${selection.has(row.sweep, row.number)}`)].join("\n"),
+    above: () => special.map((row, i) => drawRow(row, null, i)),
   });
+  room.append(groups.root);
 
   async function load(offset, limit, fresh) {
     const mine = round;
@@ -79,16 +97,19 @@ export async function render(root, context) {
     known = { version: found.version, schema: found.schema, columns: found.columns ?? known.columns };
     if (first) filter.offer();
     askedKeys = found.shown;
+    const other = JSON.stringify(found.scales ?? {}) !== JSON.stringify(scales);
+    if (other) { scales = found.scales ?? {}; scaleCount += 1; }
     fill(countLine, counts(found));
     return { total: found.matching, rows };
   }
 
   /** The rows of an answer; null where one has not changed and is not among those of before. */
   function taken(found, base) {
+    const curves = new Map(found.curves); // of those that run
     const rows = found.keys.map(([place, number], i) => {
       const key = `${number} ${found.sweeps[place]}`;
       const before = base.get(key); // the same object, so that the row is not drawn again
-      return found.rows[i] ? { sweep: found.sweeps[place], number, values: found.rows[i], key } : before;
+      return found.rows[i] ? { sweep: found.sweeps[place], number, values: found.rows[i], key, curve: curves.get(i) } : before;
     });
     return rows.includes(undefined) ? null : rows;
   }
@@ -110,8 +131,16 @@ export async function render(root, context) {
       }
       if (mine !== round) return undefined;
       const before = shownKeys.join("\n");
+      drawGrouping();
+      if (state.get("group") && api.live) {
+        await drawGroups();
+        if (mine === round) { filter.fault(null); show(null); }
+        return undefined;
+      }
       shownKeys = columnsAsked();
-      await grid.reset({ stay });
+      const same = before === shownKeys.join("\n");
+      if (!same) special = [];
+      await grid.reset({ stay, keep: same }); // while somebody types a filter, the last good rows stay
       if (mine !== round) return undefined;
       // The same columns keep their widths, or get wider: another order or filter makes none narrower.
       measure({ keep: measured && before === shownKeys.join("\n") });
@@ -119,6 +148,7 @@ export async function render(root, context) {
       filter.fault(null);
       show(null);
       grid.rebuild();
+      askSpecial();
     } catch (error) {
       show(error);
     }
@@ -129,6 +159,7 @@ export async function render(root, context) {
   const refresh = async () => {
     if (!known.columns.length || (grid.room.hidden && !grid.total)) return reset();
     try {
+      if (state.get("group") && api.live) return await drawGroups();
       rememberRows();
       // New trials come above: the keys go on with the trials that they are on. They may move while the rows are fetched.
       await grid.refresh(() => {
@@ -144,6 +175,7 @@ export async function render(root, context) {
         grid.rebuild();
       }
       show(null);
+      askSpecial();
     } catch (error) {
       if (error.status !== 0) show(error); // the shell says that the server is gone; what is known stays
     }
@@ -166,14 +198,56 @@ export async function render(root, context) {
       filter.fault(error.message);
       return;
     }
-    const none = !error && grid.total === 0;
-    grid.room.hidden = Boolean(error) || none;
+    const isGrouped = Boolean(state.get("group")) && api.live;
+    const none = !error && !isGrouped && grid.total === 0;
+    grid.room.hidden = Boolean(error) || none || isGrouped;
+    groups.root.hidden = Boolean(error) || !isGrouped;
+    chooser.root.hidden = isGrouped;
+    bars.root.hidden = isGrouped;
     const next = error ? stateOf("error", error.message, h("button", { class: "button", type: "button", text: "Try again", onclick: () => reset() }))
       : none ? stateOf("empty", "No trial matches this filter.", h("button", { class: "button", type: "button", text: "Clear the filter", onclick: () => filter.set("") }))
         : h("div", { hidden: true });
     emptyState.replaceWith(next);
     emptyState = next;
     if (error && !(error instanceof ApiError)) console.error(error);
+  }
+
+  // Groups, and the rows above
+
+  function drawGrouping() {
+    const choices = columnChoices(known.columns, title).map((one) => ({ ...one, choices: [...one.choices] }));
+    const listed = choices.flatMap((one) => one.choices.map(([key]) => key));
+    const further = known.columns.filter((one) => ["state", "kind", "tags", "excluded", "reason", "sweep"].includes(one.key) && !one.empty && !listed.includes(one.key)).map((one) => [one.key, title(one)]);
+    grouping.set([["", "no column"], ...choices, ...(further.length ? [{ group: "trial", choices: further }] : [])], state.get("group"));
+  }
+
+  async function drawGroups() {
+    const by = state.get("group");
+    const found = await api.get("/table/groups", { sweep: state.sweeps, filter: state.get("filter"), by }, { signal });
+    if (by !== state.get("group")) return;
+    fill(countLine, counts(found));
+    groups.draw(found, columnOf(by));
+  }
+
+  const hasSpecial = () => api.live && state.sweeps.length <= MAX_SPECIAL;
+
+  /** The rows of the recommended and the initial config, as soon as they are known. */
+  async function askSpecial() {
+    if (!hasSpecial() || askingSpecial) return;
+    askingSpecial = true;
+    try {
+      const asked = [...askedKeys];
+      const found = await api.get("/table/pinned", { sweep: state.sweeps, column: asked }, { signal });
+      if (found.shown.join("\n") === askedKeys.join("\n")) {
+        special = found.rows.map((row) => ({ ...row, key: `${row.number} ${row.sweep}` }));
+        if (measure({ keep: true })) { places = placesOf(); grid.rebuild(); } else grid.redraw();
+      }
+      if (found.state === "computing") setTimeout(() => { if (!signal.aborted) askSpecial(); }, AGAIN_MS);
+    } catch (error) {
+      if (error.name !== "AbortError" && error.status === undefined) console.error(error); // without these rows the table is whole
+    } finally {
+      askingSpecial = false;
+    }
   }
 
   // Columns
@@ -203,10 +277,10 @@ export async function render(root, context) {
 
   /** Widths from the texts of the first rows. `keep`: no column gets narrower. Returns whether one got wider. */
   function measure({ keep }) {
-    const rows = Array.from({ length: Math.min(60, grid.total) }, (_, i) => grid.row(i)).filter(Boolean);
+    const rows = [...special, ...Array.from({ length: Math.min(60, grid.total) }, (_, i) => grid.row(i)).filter(Boolean)];
     measured = measured || rows.length > 0;
     const before = widths;
-    widths = widthsOf(shownKeys.map(columnOf), rows, cells.text);
+    widths = widthsOf(shownKeys.map(columnOf), rows, cells.text, hasSpecial());
     if (keep) for (const [key, width] of widths) widths.set(key, Math.max(width, before.get(key) || 0));
     return [...widths].some(([key, width]) => width > (before.get(key) || 0));
   }
@@ -245,7 +319,7 @@ export async function render(root, context) {
   function sortBy(key, further) {
     const now = sortKeys();
     const before = now.find((one) => one.key === key);
-    const numeric = toTheRight(columnOf(key));
+    const numeric = toTheRight(columnOf(key)) && !(SCORES.includes(key) && lower()); // a score's best first
     const next = !before ? { key, down: numeric } : before.down === numeric ? { key, down: !numeric } : null;
     const list = further ? [...now.filter((one) => one.key !== key), ...(next ? [next] : [])] : next ? [next] : [];
     state.set({ sort: list.slice(-4).map((one) => (one.down ? "-" : "") + one.key.replaceAll("%", "%25").replaceAll(",", "%2C")).join(",") });
@@ -265,7 +339,7 @@ export async function render(root, context) {
       const at = sorted.findIndex((one) => one.key === key);
       const sign = at < 0 ? "" : sorted[at].down ? "↓" : "↑";
       const head = h("th", { class: toTheRight(column) ? "number" : "", scope: "col", "aria-sort": at < 0 ? null : sorted[at].down ? "descending" : "ascending" },
-        h("button", { type: "button", title: `${column.key}: sort; with Shift, sort by it next`, onclick: (event) => sortBy(key, event.shiftKey) },
+        h("button", { type: "button", dataset: { key }, title: `${column.key}: sort; with Shift, sort by it next`, onclick: (event) => sortBy(key, event.shiftKey) },
           h("span", { class: "head-text" }, headText(column).section ? h("span", { class: "section", text: headText(column).section }) : null, headText(column).name),
           sign ? h("span", { class: "sign", "aria-hidden": "true", text: sign + (sorted.length > 1 ? at + 1 : "") }) : null));
       return place(head, key);
@@ -274,15 +348,17 @@ export async function render(root, context) {
 
   // Rows
 
-  function drawRow(row, index) {
+  /** A row of the table; `above`: one that stays below the head, as which of them. */
+  function drawRow(row, index, above) {
     const chosen = selection.has(row.sweep, row.number);
     const excluded = cells.value(row, "excluded") === true;
     const box = h("input", { type: "checkbox", tabindex: "-1", "aria-label": `Select trial ${row.number} of ${row.sweep}`, checked: chosen });
-    const line = h("tr", { class: `${chosen ? "chosen" : ""}${index === focus ? " focus" : ""}${excluded ? " excluded" : ""}`, "aria-rowindex": index + 2,
-      dataset: { index, number: row.number, sweep: row.sweep } },
+    const line = h("tr", { class: `${chosen ? "chosen" : ""}${index === focus ? " focus" : ""}${excluded ? " excluded" : ""}${above === undefined ? "" : " above"}`, "aria-rowindex": above === undefined ? index + 2 : null,
+      dataset: above === undefined ? { index, number: row.number, sweep: row.sweep } : {}, style: above === undefined ? {} : { "--above": above } },
     h("td", { class: "box stuck", style: { left: "0px" } }, box),
     shownKeys.map((key, i) => place(cells.draw(places.get(key).column, row.values[i], row), key)));
-    line.addEventListener("click", (event) => clicked(event, index, row));
+    if (above === undefined) line.addEventListener("click", (event) => clicked(event, index, row));
+    else box.addEventListener("change", () => selection.toggle(row.sweep, row.number));
     return line;
   }
 
@@ -404,7 +480,12 @@ export async function render(root, context) {
     update: changedSoon,
     stateChanged(changed) {
       if (changed.includes("filter")) filter.set(state.get("filter"), false);
-      if (changed.some((key) => ["filter", "sort", "column", "pin"].includes(key))) {
+      if (changed.includes("plain")) {
+        bars.input.checked = !state.get("plain");
+        scaleCount += 1;
+        grid.redraw();
+      }
+      if (changed.some((key) => ["filter", "sort", "column", "pin", "group"].includes(key))) {
         if (changed.includes("filter")) { focus = 0; anchor = 0; }
         reset({ stay: !changed.includes("filter") && !changed.includes("sort") });
       } else if (changed.includes("sel")) {

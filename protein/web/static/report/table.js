@@ -50,7 +50,9 @@ export function window(table, { sort = "-number", offset = 0, limit = 200, colum
 /** The answer of /table.csv, as a text. */
 export function csvOf(table, { sort = "-number", column }) {
   const { shown, rows } = window(table, { sort, column, limit: Infinity });
-  return [shown, ...rows].map((row) => row.map((value) => csvCell(Array.isArray(value) ? value.join(" ") : value)).join(",")).join("\r\n") + "\r\n";
+  const times = new Set(table.columns.filter((one) => one.kind === "time").map((one) => shown.indexOf(one.key)));
+  const text = (value, i) => (times.has(i) && typeof value === "number" ? new Date(1000 * value).toISOString().slice(0, 23).replace("T", " ") : Array.isArray(value) ? value.join(" ") : value);
+  return [shown, ...rows].map((row) => row.map((value, i) => csvCell(text(value, i))).join(",")).join("\r\n") + "\r\n";
 }
 
 /** The answer of /compare: the selected trials side by side. `chosen`: sweep -> set of numbers. */

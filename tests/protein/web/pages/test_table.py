@@ -13,7 +13,10 @@ from playwright.sync_api import Locator, Route, expect
 from sample_trials import add_run
 from store_samples import complete, start
 
+from protein.analysis.columns import Kind, column_of
+from protein.analysis.filters import Shown, matching
 from protein.storage import open_store
+from protein.view.text import table_number
 
 pytestmark = pytest.mark.slow  # minutes in a browser without a GPU; pages of the other files stay in `make test`
 
@@ -194,8 +197,8 @@ def test_a_change_is_undone_from_another_page(own_store: str, view_of: ViewOf) -
     view.open("table?sweep=pong&sel=pong:1")
     view.page.get_by_role("button", name="Exclude").click()
     expect(view.page.locator("tr.excluded")).to_have_count(1)
-    view.page.get_by_role("link", name="Sweep", exact=True).click()
-    expect(view.page.get_by_role("heading", name="When trials ran")).to_be_visible()
+    view.page.get_by_role("link", name="Curves", exact=True).click()
+    view.page.wait_for_url("**/#/curves**")
     view.page.get_by_role("button", name="Undo", exact=True).click()
     expect(view.page.get_by_text("Trial 1 as before.")).to_be_visible()
     store = open_store(own_store)
@@ -475,3 +478,62 @@ def test_the_last_rows_stay_in_sight_when_trials_come_above(tmp_path: Path, view
     store.close()
     expect(view.page.get_by_role("table", name="Trials")).to_have_attribute("aria-rowcount", "152")
     assert last.evaluate("(row) => row.getBoundingClientRect().y") == before
+
+
+def test_the_best_come_first_and_the_last_rows_stay_while_a_filter_is_typed(view: View) -> None:
+    view.allow("status of 400")
+    view.open("table?sweep=loss")
+    head(view, "score").focus()
+    view.page.keyboard.press("Enter")
+    expect(view.page.locator("th[aria-sort=ascending]")).to_have_text(re.compile("score"))  # lower is better
+    expect(rows(view).first).to_have_attribute("data-number", "20")
+    expect(head(view, "score")).to_be_focused()  # the head is drawn anew, and the keys go on with it
+    filtered(view, "optimizer == sgd")
+    expect(view.page.get_by_text("13 of 40 trials")).to_be_visible()
+    before = numbers(view)
+    filtered(view, "optimizer == sgdd")
+    expect(view.page.get_by_role("alert")).to_contain_text("no trial has 'sgdd' in optimizer; did you mean 'sgd'?")
+    assert numbers(view) == before
+    # The trials of the recommended and the initial config stay above the rows, as soon as they are known.
+    expect(view.page.locator("thead tr.above").first).to_contain_text("recommended")
+
+
+def test_trials_are_grouped_and_a_view_is_saved_by_name(view: View) -> None:
+    view.open("table?sweep=loss&filter=number%20%3C%2030")
+    view.page.get_by_label("Group by").select_option(label="optimizer")
+    groups = view.page.get_by_role("table", name="Groups of trials")
+    expect(groups.get_by_role("row")).to_have_count(4)
+    view.page.get_by_role("button", name="Views").click()
+    view.page.get_by_label("Name of this view").fill("by <b>optimizer</b>")
+    view.page.keyboard.press("Enter")
+    view.check_accessible()
+    groups.get_by_role("button", name="sgd").click()
+    expect(view.page.get_by_text("10 of 40 trials")).to_be_visible()
+    expect(view.page.get_by_label("Filter trials")).to_have_value('(number < 30) and optimizer == "sgd"')
+    view.open("table?sweep=pong")  # which has no such parameter
+    view.page.get_by_role("button", name="Views").click()
+    view.page.get_by_role("button", name="by <b>optimizer</b>", exact=True).click()
+    expect(view.page.get_by_text("names what this sweep does not have: optimizer")).to_be_visible()
+    expect(rows(view)).to_have_count(7)
+
+
+def test_a_page_shows_the_numbers_that_filters_read(view: View) -> None:
+    keys = ("score", "cost_seconds", "steps", "params.x", "metrics.y", "timings.startup")
+    values = [0.0, 1.0, 64.0, 1024.0, 0.0105, 0.0994, 9.9949, 18.2034, 59.951, 1.0625, 1234.5, 3599.6, 100000.25, 1e-7]
+    view.open("table?sweep=pong")
+    shown = view.page.evaluate(
+        """async ([keys, values]) => {
+            const { tableCells } = await import("./lib/table-cells.js");
+            const no = () => false;
+            const cells = tableCells({ asked: () => [], interrupted: no, scale: no, lower: no });
+            const text = (key, value) => cells.text({ key, kind: "number", group: groupOf(key) }, value, {});
+            const groupOf = (key) => (key.includes(".") ? key.split(".")[0] : "trial");
+            return keys.map((key) => values.map((value) => text(key, value)));
+        }""",
+        [keys, values],
+    )
+    for key, texts in zip(keys, shown, strict=True):
+        columns = {key: column_of(values, Kind.NUMBER)}
+        for place, text in enumerate(texts):
+            found = matching(f"`{key}` == {text}", columns, len(values), Shown(number=table_number))
+            assert found[place], (key, values[place], text)
