@@ -95,17 +95,20 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
     def pinned(query: Query) -> dict[str, Any]:
         frames, found, version = _asked(viewer, query)
         shown = chosen(found, query.texts("column", most=MAX_COLUMNS))
-        special: list[tuple[str, int, str]] = []
+        listed: list[tuple[str, int, str]] = []
         computing = False
         for frame in frames[:MAX_PINNED]:
             progress = findings.finding(viewer, frame.sweep.spec.name, "overview")
             computing |= progress.state == "computing"
-            best = (progress.value or {}).get("best") or {}
-            special += [(frame.sweep.spec.name, number, what) for number, what in _special(frame, best.get("trial"))]
+            best = None if progress.value is None else progress.value.best
+            listed += [
+                (frame.sweep.spec.name, number, what)
+                for number, what in special(frame, None if best is None else best.trial)
+            ]
         pairs = list(zip(*(found.columns[key].listed() for key in ("sweep", "number")), strict=True))
-        rows = np.array([pairs.index((sweep, number)) for sweep, number, _ in special], np.int64)
+        rows = np.array([pairs.index((sweep, number)) for sweep, number, _ in listed], np.int64)
         values = [list(row) for row in zip(*(found.columns[key].listed(rows) for key in shown), strict=True)]
-        named_as = [{"sweep": sweep, "number": number, "what": what} for sweep, number, what in special]
+        named_as = [{"sweep": sweep, "number": number, "what": what} for sweep, number, what in listed]
         return {
             "version": version,
             "state": "computing" if computing else "ready",
@@ -372,16 +375,16 @@ def _lower_is_better(frames: Sequence[Frame]) -> bool:
     return all(frame.sweep.spec.direction is Direction.MINIMIZE for frame in frames)
 
 
-def _special(frame: Frame, recommended: Any) -> list[tuple[int, str]]:
+def special(frame: Frame, recommended: Any) -> list[tuple[int, str]]:
     """Returns the trials of the recommended and the initial config, with what they are."""
-    kinds = frame.columns["kind"].listed()
-    initial = next((number for number, kind in zip(frame.numbers.tolist(), kinds, strict=True)
-                    if kind == SuggestionKind.INITIAL_CONFIG.value), None)  # fmt: skip
+    kind = frame.columns["kind"]
+    first = frame.numbers[kind.values == kind.code(SuggestionKind.INITIAL_CONFIG.value)].tolist()[:1]
+    initial = [(number, "initial") for number in first]
     if recommended is None or recommended not in frame.numbers:
-        return [] if initial is None else [(initial, "initial")]
-    if recommended == initial:
+        return initial
+    if recommended in first:
         return [(recommended, "recommended and initial")]
-    return [(recommended, "recommended"), *([] if initial is None else [(initial, "initial")])]
+    return [(recommended, "recommended"), *initial]
 
 
 def _live(viewer: Viewer, frames: Sequence[Frame], table: Table, rows: Indices) -> list[tuple[int, list[float]]]:

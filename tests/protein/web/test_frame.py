@@ -24,7 +24,7 @@ from protein.web import viewer as viewer_module
 from protein.web.answers import NotFound, plain
 from protein.web.frame import Frame, Table, together
 from protein.web.pages.sweeps import described, summary
-from protein.web.pages.table import as_shown, changed, chosen, csv_lines, grouped, ordered, scales
+from protein.web.pages.table import as_shown, changed, chosen, csv_lines, grouped, ordered, scales, special
 from protein.web.viewer import Viewer
 
 
@@ -405,6 +405,15 @@ def test_scales_say_where_the_best_trials_lie(loss: Store) -> None:
         or found["predicted_score"]["good"][1] <= found["predicted_score"]["high"]
     )
     assert "metrics.nothing" not in found and "number" not in found
+
+
+def test_the_recommended_and_the_initial_config_are_told_apart(varied: Frame) -> None:
+    kinds = column_of(["initial_config" if i in (2, 5) else "search" for i in range(len(varied))])
+    frame = dataclasses.replace(varied, columns={**varied.columns, "kind": kinds})
+    assert special(frame, 7) == [(7, "recommended"), (2, "initial")]
+    assert special(frame, 2) == [(2, "recommended and initial")]
+    assert special(frame, None) == special(frame, 99) == [(2, "initial")]
+    assert special(varied, 7) == [(7, "recommended")] and special(varied, None) == []
 
 
 def test_times_in_csv_are_dates(varied: Frame) -> None:
