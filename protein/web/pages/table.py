@@ -201,9 +201,7 @@ def as_shown(
             *(table.columns[key].listed() for key in ("sweep", "number", "state", "end", "reason")), strict=True
         )
     ]
-    without = table.columns["score"].missing & np.array(
-        [state == TrialState.FAILED.value for state in table.columns["state"].listed()], np.bool_
-    )
+    without = table.columns["score"].missing & _is(table.columns["state"], TrialState.FAILED)
     failures = [word if gone else None for word, gone in zip(states, without.tolist(), strict=True)]
     none = [None] * len(table)
     words = {
@@ -261,9 +259,9 @@ def grouped(frames: Sequence[Frame], table: Table, rows: Indices, by: str) -> di
     name = filters.Names(table.columns).offered(by)
     lower = _lower_is_better(frames)
     parts = _parts(column, rows, name)
-    complete = np.array([one == TrialState.COMPLETE.value for one in table.columns["state"].listed()], np.bool_)
+    complete = _is(table.columns["state"], TrialState.COMPLETE)
     scores = np.where(complete & (table.columns["excluded"].values == 0), table.columns["score"].floats(), np.nan)
-    failed = np.array([one == TrialState.FAILED.value for one in table.columns["state"].listed()], np.bool_)
+    failed = _is(table.columns["state"], TrialState.FAILED)
     found = []
     for values, rule, mine in parts[:MAX_GROUPS]:
         known = mine[np.isfinite(scores[mine])]
@@ -341,7 +339,7 @@ def scales(frames: Sequence[Frame], table: Table) -> dict[str, Any]:
     begins at the worst tenth, as one score may be far off.
     """
     scores = table.columns["score"].floats()
-    complete = np.array([one == TrialState.COMPLETE.value for one in table.columns["state"].listed()], np.bool_)
+    complete = _is(table.columns["state"], TrialState.COMPLETE)
     able = np.flatnonzero(complete & (table.columns["excluded"].values == 0) & np.isfinite(scores))
     sign = -1.0 if _lower_is_better(frames) else 1.0
     order = able[np.argsort(-sign * scores[able], kind="stable")]
@@ -371,14 +369,18 @@ def scales(frames: Sequence[Frame], table: Table) -> dict[str, Any]:
     return found
 
 
+def _is(column: Column, word: str) -> Mask:
+    found: Mask = np.array([one == word for one in column.words] or [False])[column.values] & ~column.missing
+    return found
+
+
 def _lower_is_better(frames: Sequence[Frame]) -> bool:
     return all(frame.sweep.spec.direction is Direction.MINIMIZE for frame in frames)
 
 
 def special(frame: Frame, recommended: Any) -> list[tuple[int, str]]:
     """Returns the trials of the recommended and the initial config, with what they are."""
-    kind = frame.columns["kind"]
-    first = frame.numbers[kind.values == kind.code(SuggestionKind.INITIAL_CONFIG.value)].tolist()[:1]
+    first = frame.numbers[_is(frame.columns["kind"], SuggestionKind.INITIAL_CONFIG)].tolist()[:1]
     initial = [(number, "initial") for number in first]
     if recommended is None or recommended not in frame.numbers:
         return initial
@@ -389,11 +391,8 @@ def special(frame: Frame, recommended: Any) -> list[tuple[int, str]]:
 
 def _live(viewer: Viewer, frames: Sequence[Frame], table: Table, rows: Indices) -> list[tuple[int, list[float]]]:
     """Returns the scores so far, as they are shown, of the rows that run: the place of each, and its curve."""
-    state, sweep = table.columns["state"], table.columns["sweep"]
-    code = state.code(TrialState.RUNNING.value)
-    running = (
-        [] if code < 0 else np.flatnonzero((state.values[rows] == code) & ~state.missing[rows]).tolist()[:MAX_LIVE]
-    )
+    sweep = table.columns["sweep"]
+    running = np.flatnonzero(_is(table.columns["state"].taken(rows), TrialState.RUNNING)).tolist()[:MAX_LIVE]
     found: list[tuple[int, list[float]]] = []
     for frame in frames:
         mine = [place for place in running if sweep.value(int(rows[place])) == frame.sweep.spec.name]

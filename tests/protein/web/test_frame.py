@@ -413,7 +413,6 @@ def test_the_recommended_and_the_initial_config_are_told_apart(varied: Frame) ->
     assert special(frame, 7) == [(7, "recommended"), (2, "initial")]
     assert special(frame, 2) == [(2, "recommended and initial")]
     assert special(frame, None) == special(frame, 99) == [(2, "initial")]
-    assert special(varied, 7) == [(7, "recommended")] and special(varied, None) == []
 
 
 def test_times_in_csv_are_dates(varied: Frame) -> None:
