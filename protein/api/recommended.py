@@ -10,6 +10,8 @@ Every command that names one of these takes it from here, so that all name the s
 """
 
 import dataclasses
+import functools
+import json
 import math
 import re
 import shlex
@@ -382,12 +384,18 @@ def initial_params(spec: SweepSpec) -> Params | None:
 def stored_space(spec: SweepSpec) -> Space:
     """Returns a sweep's space. Raises `UsageError` where what the store holds is none."""
     try:
-        return Space.from_dict(spec.space)
+        return _space(json.dumps(spec.space))
     except SpaceError as error:
         raise UsageError(
             f"the stored space of sweep '{spec.name}' cannot be read, so nothing can be recommended; protein show still"
             f" lists its trials ({error})"
         ) from error
+
+
+@functools.lru_cache(maxsize=16)
+def _space(stored: str) -> Space:
+    """A space is asked for several times by each command, and to make one with constraints takes 10 ms."""
+    return Space.from_dict(json.loads(stored))
 
 
 def stored_values(spec: SweepSpec, trial: TrialRecord) -> dict[str, Any]:

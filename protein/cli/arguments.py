@@ -268,7 +268,7 @@ class DataArguments:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StatusArguments(StoreArguments):
-    """Show how far sweeps are: all of them, or one with what more training is expected to change."""
+    """Show how far sweeps are: all of them, or one with what is best, how sure that is, what matters, what next."""
 
     sweep: Positional[Annotated[str | None, shown("[SWEEP]", "(default: all)")]] = None
     """Name of a sweep."""

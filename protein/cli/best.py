@@ -20,7 +20,8 @@ from rich.text import Text
 from protein import files
 from protein.analysis.dominated import Spending, spending_of
 from protein.api import stores
-from protein.api.answers import Answers
+from protein.api.answers import Answers, summary
+from protein.api.overview import num_ended, sentence
 from protein.api.recommended import (
     BEST,
     KNEE,
@@ -71,6 +72,7 @@ def run(command: Command) -> int:
         sweep = stores.find(store, arguments.sweep)
         answers = Answers(store, sweep)
         found, ends = answers.recommendation(arguments.under), answers.range_ends()
+        said = sentence(summary(found, num_ended(answers))) if arguments.under is None else ""
     written = _write(sweep, found, arguments)
     training = _training_commands(sweep, found, arguments)
     if arguments.json:
@@ -78,6 +80,8 @@ def run(command: Command) -> int:
     else:
         if confirmed is not None:
             _print_confirmed(confirmed, found)
+        if said:
+            tables.make_console().print(Text(f"{said}\n", style="bold"), soft_wrap=True)
         _print(sweep, found, training, written, ends)
     if confirmed is None or not confirmed.status.stopping:
         return 1 if confirmed is not None and confirmed.status.trouble else 0

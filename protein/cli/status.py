@@ -18,19 +18,20 @@ from protein.cli.arguments import StatusArguments
 from protein.cli.output import print_json, working
 from protein.cli.parse import Command
 from protein.columns import DOT_FIELDS, Dot, SweepSummary, dots
-from protein.direction import shown_score, shown_trial
+from protein.direction import shown_trial
 from protein.errors import StoreUnavailable, UsageError
 from protein.ports import Store
 from protein.run.lease import dead_owners
 from protein.sweep import ownership
 from protein.sweep.ownership import Alive, Life, alive
 from protein.types import Request, SweepRecord, TrialRecord, TrialState
-from protein.view import data, tables, text
+from protein.view import data, tables
 from protein.view import outlook as outlook_views
 
 if TYPE_CHECKING:
     from rich.live import Live
 
+    from protein.api.overview import Overview
     from protein.engine.results import Outlook, RangeEnd
 
 EVERY_SECONDS = 2.0  # between two looks of --watch
@@ -47,7 +48,9 @@ def run(command: Command) -> int:
         known = store.summaries([sweep.id for sweep in sweeps])
         now = {sweep.id: alive(store, sweep) for sweep in sweeps}
         far = [(sweep, _progress(store, sweep, known[sweep.id])) for sweep in sweeps]
-        details = None if arguments.sweep is None else _Details.read(store, sweeps[0], known[sweeps[0].id])
+        details = (
+            None if arguments.sweep is None else _Details.read(store, sweeps[0], known[sweeps[0].id], arguments.store)
+        )
     if arguments.json:
         values = [
             {**data.sweep(sweep, progress), **_state(sweep, known[sweep.id], now[sweep.id])} for sweep, progress in far
@@ -56,6 +59,7 @@ def run(command: Command) -> int:
             values[0]["notes"] += [details.note] if details.note is not None else []
             values[0]["outlook"] = outlook_views.plain(details.ahead)
             values[0]["range_ends"] = [end.text() for end in details.ends]
+            values[0]["found"] = None if details.told.found is None else dataclasses.asdict(details.told.found)
         print_json(values if arguments.sweep is None else values[0])
         return 0
     console = tables.make_console()
@@ -65,6 +69,9 @@ def run(command: Command) -> int:
             copy = "copy it again with protein store backup, or with its file"
             console.print(f"if it is a copy of a store that was in use, {copy} {file.name}-wal", soft_wrap=True)
         return 0
+    if details is not None:
+        _print_found(console, sweeps[0], details, arguments.store)
+        console.print()
     console.print(tables.sweeps(far, console.width))
     for sweep in sweeps:
         if interrupted := _interrupted(known[sweep.id]):
@@ -86,7 +93,7 @@ def run(command: Command) -> int:
             style = "" if now[sweep.id].life is Life.ENDED and sweep.requested is Request.RUN else "yellow"
             console.print(Text(line, style=style), soft_wrap=True)
     if details is not None:
-        _print_details(console, sweeps[0], far[0][1], details, arguments.store)
+        _print_details(console, sweeps[0], details)
     return 0
 
 
@@ -137,6 +144,8 @@ class _Details:
     Attributes:
         running: trials that run.
         interrupted: trials that are stored as running, but whose process is gone.
+        told: the sweep at a glance. Of a very large sweep whose answers are not kept, it is without what the models
+            tell: to fit them takes longer than all the rest of this command, and `protein best` does it.
         note: on a trial that scored higher before a limit of cost ended it, if there is one.
         ahead: what more training is expected to change, if that is known.
         ends: parameters whose best values lie on the end of their range.
@@ -144,56 +153,60 @@ class _Details:
 
     running: Sequence[TrialRecord]
     interrupted: Sequence[TrialRecord]
+    told: "Overview"
     note: str | None
     ahead: "Outlook | None"
     ends: "Sequence[RangeEnd]"
 
     @classmethod
-    def read(cls, store: Store, sweep: SweepRecord, known: SweepSummary) -> "_Details":
-        # Late: these load the engine's models, and the list of all sweeps needs none.
+    def read(cls, store: Store, sweep: SweepRecord, known: SweepSummary, word: str | None) -> "_Details":
+        # Late: the list of all sweeps needs none of it.
         from protein.api.answers import Answers
+        from protein.api.overview import findings, glance
         from protein.api.recommended import beaten_measured_note
 
         found = store.trials(sweep.id, numbers=known.running)
         gone = set(dead_owners(trial.owner for trial in found))
         named = [number for number in (known.best, known.cut_short) if number is not None]
-        answers = Answers(store, sweep)
+        answers, told = Answers(store, sweep), glance(store, sweep, word)
+        fits = answers.were_kept or not answers.is_large
         return cls(
             running=[trial for trial in found if trial.owner not in gone],
             interrupted=[trial for trial in found if trial.owner in gone],
+            told=dataclasses.replace(told, found=findings(answers, sweep, word)) if fits else told,
             note=beaten_measured_note(sweep, store.trials(sweep.id, curves=False, numbers=named)),
             ahead=answers.outlook(),
-            # Of a very large sweep, `best` says it: the model takes longer than all the rest of this command.
-            ends=[] if answers.is_large else answers.range_ends(),
+            ends=answers.range_ends() if fits else [],
         )
 
 
-def _print_details(
-    console: Console, sweep: SweepRecord, progress: data.Progress, details: _Details, store: str | None
-) -> None:
+def _print_found(console: Console, sweep: SweepRecord, details: _Details, store: str | None) -> None:
+    """Prints the recommended config and the answers; where nothing can be recommended, the headline says why."""
+    from protein.cli import overview  # late, as above
+
+    told, found = details.told, details.told.found
+    if found is None:
+        console.print(stores.best_hint(sweep.spec.name, store), soft_wrap=True)
+    elif told.best_measured is None and found.best is None:
+        console.print(Text(told.headline, style="bold"))
+        overview.show_lines(console, "what next?", told.next)
+    else:
+        overview.show(console, found, told.next)
+
+
+def _print_details(console: Console, sweep: SweepRecord, details: _Details) -> None:
+    """Prints what runs, and what measured best, which may be luck."""
     from protein.api.recommended import shown_trials  # late, as above
 
-    direction, best = sweep.spec.direction, progress.best
     for title, group in (("running", details.running), ("interrupted", details.interrupted)):
         if group:
             console.print(Text(f"\n{title}", style="bold"))
             console.print(tables.trials(shown_trials(sweep, group), console.width))
-    if best is not None:
-        score = text.score(shown_score(best.score, direction))
-        head = f"\nbest measured: trial {best.number}, score {score} in {text.seconds(best.run_seconds)}"
-        console.print(Text(head, style="bold"))
-        console.print(tables.params(best.params))
-    if details.note is not None:
-        console.print(f"\n{details.note}", soft_wrap=True)
-    for end in details.ends:
-        console.print(f"\n{end.text()}", soft_wrap=True)
-    if details.ahead is not None:
-        console.print(Text(f"\n{outlook_views.TITLE}", style="bold"))
-        for line in outlook_views.lines(details.ahead, direction):
-            console.print(line, soft_wrap=True)
-    if best is not None:
-        console.print("\n" + stores.best_hint(sweep.spec.name, store), soft_wrap=True)
-    console.print("\n" + (", ".join(progress.counts.ends()) or "no trial has finished yet"))
+    told = details.told
+    console.print()
+    if told.best_measured is not None:
+        console.print(told.headline)
+    console.print(", ".join([*told.counts, told.spent]))
 
 
 @dataclasses.dataclass(slots=True)

@@ -14,14 +14,15 @@ from rich.text import Text
 
 from protein import envs_c
 from protein.api import backends, command_sweep, definition, stores
-from protein.api.answers import at_the_end, summary
+from protein.api.answers import Answers, at_the_end, summary
 from protein.api.definition import Options, require_room_for_a_trial
 from protein.api.keeping import picture
+from protein.api.overview import findings
 from protein.api.plan import Beginning, Plan, asked
 from protein.api.plan import run as run_plan
 from protein.api.recommended import Recommendation, best_cut_short, cut_short_note, score_range
 from protein.api.training import require_device
-from protein.cli import INTERRUPTED_CODE
+from protein.cli import INTERRUPTED_CODE, overview
 from protein.cli.arguments import SweepArguments
 from protein.cli.help import SWEEP_GROUPS
 from protein.cli.output import writing
@@ -34,7 +35,7 @@ from protein.config.settings import MAX_CONFIRM_SHARE, SweepConfig
 from protein.direction import shown_trial, stored_range
 from protein.engine import pareto
 from protein.engine.warm_start import described_sources
-from protein.errors import ConfigError, UsageError
+from protein.errors import ConfigError, ProteinError, UsageError
 from protein.ports import Listener, SweepStatus
 from protein.run.machine import Slots, slots_of_machine
 from protein.space import Space
@@ -431,9 +432,7 @@ def _conclude(console: Console, status: SweepStatus, store: str | None) -> None:
         if pareto.front(trials):
             broke = ", ".join(map(str, spec.limits))
             console.print(f"no complete trial keeps {broke}, so there is no front yet", soft_wrap=True)
-            console.print(summary(found := at_the_end(status.sweep, trials, store)), soft_wrap=True)
-            for note in found.notes():
-                console.print(note, soft_wrap=True)
+            _print_recommended(console, at_the_end(status.sweep, trials, store))
             return
         console.print("no trial was trained to its end, so there is no front yet")
         if (cut_short := best_cut_short(trials)) is not None:
@@ -441,20 +440,17 @@ def _conclude(console: Console, status: SweepStatus, store: str | None) -> None:
         return
     found = at_the_end(status.sweep, trials, store)
     _print_front(console, status, found, store)
-    console.print(f"\n{summary(found)}", soft_wrap=True)
-    for note in found.notes():
-        console.print(note, soft_wrap=True)
-    best = found.best
-    if runs_command(spec.config):
-        line = command_sweep.command_line(spec, best.trial, store)
-        what = f"run the recommended config (trial {best.trial.number}, expected {best.phrase()}):"
-        console.print(Text(f"{what}\n  {line}"), soft_wrap=True)
+    console.print()
+    with contextlib.suppress(ProteinError), stores.opened(store) as opened:
+        answers = Answers(opened, status.sweep)
+        overview.show(console, findings(answers, status.sweep, store))
         return
-    train = commands.command("train", "--env", spec.env, "--from", spec.name, *stores.store_words(store))
-    console.print(
-        f"train the recommended config (trial {best.trial.number}, expected {best.phrase()}):\n  {train}",
-        soft_wrap=True,
-    )
+    _print_recommended(console, found)  # the store is gone
+
+
+def _print_recommended(console: Console, found: Recommendation) -> None:
+    for line in (summary(found), *found.notes()):
+        console.print(line, soft_wrap=True)
 
 
 def _print_counts(console: Console, sweep: SweepRecord, trials: Sequence[TrialRecord], ended: str = "") -> None:

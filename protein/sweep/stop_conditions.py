@@ -25,7 +25,6 @@ from protein.analysis.columns import Column, Kind, Mask, column_of
 from protein.analysis.filters import KEYWORDS, FilterError, Shown, UnknownValueError, matching, token_at
 from protein.columns import cell
 from protein.direction import shown_score
-from protein.engine.outlook import outlook, without_broken
 from protein.engine.pareto import MIN_COST_SECONDS
 from protein.engine.results import Outlook
 from protein.errors import UsageError
@@ -91,6 +90,8 @@ class StopWhen:
             history: the finished trials; scores are to be maximised.
             limits: on what trials measure beside the score. What breaks one is no gain.
         """
+        from protein.engine.outlook import outlook, without_broken  # late: a condition is read without models
+
         history = without_broken(history, limits)
         try:
             found = outlook(space, history, self.highest)

@@ -1,36 +1,19 @@
-"""What more budget is expected to buy: as lines, and as plain data; and how earlier outlooks came true."""
+"""What more budget is expected to buy, as plain data, and how earlier outlooks came true."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from protein.types import Direction
 from protein.view import tables, text
 
 if TYPE_CHECKING:  # it loads the engine's models; a list of sweeps needs none
     from protein.engine.outlook import Hindsight
     from protein.engine.results import Outlook, Rise
 
-TITLE = "what more training is expected to change (80 % interval)"
 HINDSIGHT_TITLE = (
     "earlier outlooks (the gain of the best score, with its 80 % interval), and what came by today's model"
 )
-
-
-def lines(found: "Outlook", direction: Direction) -> list[str]:
-    """Returns a line for each span ahead: "next 10m00s: best score higher by 0.12 (0 to 0.21), front by .."."""
-    better, end = ("higher", "highest") if direction is Direction.MAXIMIZE else ("lower", "lowest")
-    shown = []
-    rises = [rise for seconds in found.horizons() for rise in (found.best(seconds), found.front(seconds))]
-    for seconds in found.horizons():
-        best, front = found.best(seconds), found.front(seconds)
-        score = f"best score {better} by {_gain(best, rises)}" if best.high > 0 else "no better score expected"
-        if found.room <= 0:
-            score = f"the best score is the {end} possible"
-        over = f"front by {_gain(front, rises)} on average over its costs"
-        shown.append(f"next {text.seconds(seconds)}: {score}, {over if front.high > 0 else 'no better front expected'}")
-    return shown
 
 
 def plain(found: "Outlook | None") -> list[dict[str, Any]] | None:

@@ -80,18 +80,19 @@ def sweeps(records: Sequence[tuple[SweepRecord, Sequence[TrialRecord] | data.Pro
         for trial, (record, _) in zip(best, records, strict=True)
     ]
     budgets = [record.max_cost_seconds for record, _ in records]
+    failed, running = [one.failed for one in of], [one.running for one in of]
     return fitted(
         width,
         Column("sweep", [record.spec.name for record, _ in records], keep=9, least=16),
         Column("env", [record.spec.env for record, _ in records], keep=4),
         Column("method", [record.spec.method for record, _ in records], keep=2),
         Column("trials", [str(count.finished) for count in of], right=True, keep=7),
-        Column("failed", [str(count.failed) for count in of], right=True, keep=3),
-        Column("running", [str(count.running) for count in of], right=True, keep=1),
+        Column("failed", [str(number) for number in failed], right=True, keep=8 if any(failed) else 1),
+        Column("running", [str(number) for number in running], right=True, keep=8 if any(running) else 1),
         Column("spent", [text.seconds(one.spent_seconds) for one in far], right=True, keep=6),
         Column("budget", ["none" if b is None else text.seconds(b) for b in budgets], right=True, keep=5),
         Column("best measured", [text.score(score) for score in scores], right=True, keep=8),
-        Column("its cost", [text.seconds(trial.run_seconds if trial else None) for trial in best], right=True, keep=7),
+        Column("its cost", [text.seconds(trial.run_seconds if trial else None) for trial in best], right=True, keep=3),
     )
 
 

@@ -103,9 +103,9 @@ def test_a_better_trial_that_was_cut_at_its_cap_is_named_with_the_flag_that_lift
     )
     assert f"\n{note}\n" in run("best")
     assert run.json("best --json")["notes"] == [note]
-    assert f"\n{note}\n" in run(sweep_command(filled, "--max-cost 3m"))
-    for command in ("pareto", "status pong"):  # which name the best measured trial, of 18.00
-        assert f"\n{note}\n" in run(command)
+    assert f"\n  {note.capitalize()}.\n" in run(sweep_command(filled, "--max-cost 3m"))
+    assert f"\n{note}\n" in run("pareto")  # which names the best measured trial, of 18.00
+    assert f"\n  {note.capitalize()}.\n" in run("status pong")
     assert note not in run("best --under 40s")  # it cost more than that
     add_run("sqlite:///runs/protein.db", of=0, score=19.0, cost_seconds=90.0)
     for command in ("pareto", "status pong"):
@@ -284,9 +284,9 @@ def test_a_sweep_that_recommends_another_trial_than_its_fronts_best_says_why(fil
     text = run(sweep_command(filled, "--max-cost 3m"))
     assert re.search(r"^ +7 +45.0s +19.00 +.* best", text, re.MULTILINE)
     assert re.search(
-        r"^trial 7 measured higher \(19.00\), which is probably luck: its expected score is 1\d.\d\d\n"
-        r"trial 5 had score 19.00 when it was stopped at the cap on one trial's cost, after 1m10s; .*--max-trial-cost\n"
-        r"train the recommended config \(trial 4, ",
+        r"^train the recommended config \(trial 4, .*\n  .*\n\ncan it be trusted\?\n  Trial 4 was run once: .*\n"
+        r"  Trial 7 measured higher \(19.00\), which is probably luck: its expected score is 1\d.\d\d.\n"
+        r"  Trial 5 had score 19.00 when it was stopped at the cap on one .*.*; .*--max-trial-cost.\n",
         text,
         re.MULTILINE,
     )

@@ -55,6 +55,9 @@ def test_status_of_all_sweeps_and_of_one(filled: Path, run: Run) -> None:
     one = run.json("status pong --json")
     note = one["notes"].pop()
     assert note.startswith("trial 5 had score 19.00 when it was stopped")
+    found = one.pop("found")
+    assert (found["best"]["trial"], found["best"]["runs"]) == (run.json("best pong --json")["number"], 1)
+    assert found["trust"] and found["next"]
     assert one == {**listed[0], "outlook": None, "range_ends": []}  # after four complete trials
     assert one["trials"] == {
         "running": 0,
@@ -70,7 +73,10 @@ def test_status_of_all_sweeps_and_of_one(filled: Path, run: Run) -> None:
     assert (one["spent_seconds"], one["max_cost_seconds"], one["best"]["number"]) == (spent, 240.0, 1)
     assert listed[1]["max_cost_seconds"] is None
     assert re.search(r"^pong +pong +protein +7 +1 +0 +3m50s +4m00s +18.00 +40.0s", run("status"), re.MULTILINE)
-    assert "best measured: trial 1, score 18.00 in 40.0s" in run("status other")
+    told = run("status other")
+    assert told.startswith(run("best other").partition("\n")[0]), "what is recommended comes first"
+    assert "\ncan it be trusted?\n  Trial " in told and "\nwhat next?\n" in told
+    assert "Best measured: trial 1, score 18.00 in 40.0s" in told
     assert run.error("best") == "there are 2 sweeps; name one of them: pong, other"
     assert run.error("status pung") == "there is no sweep 'pung'; did you mean 'pong'?"
 

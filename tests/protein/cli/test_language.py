@@ -212,7 +212,7 @@ def test_a_sweep_keeps_scores_steps_and_samples(sweep: Path) -> None:
     ("line", "words"),
     [
         ("status", "text-words  text/words  protein"),
-        ("status text-words", "best measured: trial "),
+        ("status text-words", "Best measured: trial "),
         ("show text-words", "initial config"),
         ("show text-words --trial 0", "bits_per_byte"),
         ("show text-words --trial 0", "\ntokens  "),

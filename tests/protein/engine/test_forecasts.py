@@ -7,8 +7,9 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 from sample_trials import failed, running, trial
+from scipy.stats import binomtest
 
-from protein.engine.forecasts import MAX_Z, MIN_FORECASTS, Quantity, forecast_quality, z_score
+from protein.engine.forecasts import MAX_Z, MIN_FORECASTS, Quantity, binomial_p_value, forecast_quality, z_score
 from protein.types import Estimate, TrialEnd, TrialRecord, TrialState
 
 Z80 = NormalDist().inv_cdf(0.9)
@@ -90,3 +91,10 @@ def test_deviations_use_the_side_of_the_interval_that_was_missed() -> None:
         -MAX_Z,
         MAX_Z,
     )
+
+
+@pytest.mark.parametrize("trials", [1, 10, 41, 2000])
+def test_the_binomial_test_is_that_of_scipy(trials: int) -> None:
+    for successes in {0, 1, trials // 2, round(0.8 * trials), trials - 1, trials}:
+        expected = binomtest(successes, trials, 0.8).pvalue
+        assert binomial_p_value(successes, trials, 0.8) == pytest.approx(expected, rel=1e-6, abs=1e-300)

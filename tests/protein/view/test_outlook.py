@@ -1,39 +1,14 @@
-"""How an outlook reads: as lines for both directions, as plain data, and beside what came."""
+"""How an outlook reads: as plain data, and beside what came."""
 
-import dataclasses
 import io
 
 from rich.console import Console
 
 from protein.engine.outlook import Hindsight
-from protein.engine.results import BEST_80, FRONT_80, Outlook, Rise
-from protein.types import Direction
+from protein.engine.results import BEST_80, Outlook, Rise
 from protein.view import outlook as views
 
 AHEAD = Outlook(best_per_second=2.0 / 600.0, front_per_second=1.0 / 600.0, spent_seconds=7200.0)
-
-
-def test_a_line_says_by_how_much_the_score_improves_in_the_users_direction() -> None:
-    first, second = views.lines(AHEAD, Direction.MAXIMIZE)
-    best, front = f"2.00 (0 to {2 * BEST_80:.2f})", f"1.00 (0 to {FRONT_80:.2f})"  # with the decimals of the second
-    assert first == f"next 10m00s: best score higher by {best}, front by {front} on average over its costs"
-    assert second.startswith("next 1h00m: best score higher by 12.00 (0 to ")
-    assert views.lines(AHEAD, Direction.MINIMIZE)[0] == first.replace("higher", "lower")
-
-
-def test_a_line_says_so_where_nothing_better_is_expected_or_possible() -> None:
-    top = dataclasses.replace(AHEAD, room=0.0, front_room=0.5)
-    assert views.lines(top, Direction.MAXIMIZE)[0] == (
-        "next 10m00s: the best score is the highest possible, front by 0.263 (0 to 0.500) on average over its costs"
-    )
-    bottom = dataclasses.replace(AHEAD, room=0.0, front_room=0.0)
-    assert views.lines(bottom, Direction.MINIMIZE)[0] == (
-        "next 10m00s: the best score is the lowest possible, no better front expected"
-    )
-    still = dataclasses.replace(AHEAD, best_per_second=0.0, front_per_second=0.0)
-    assert views.lines(still, Direction.MAXIMIZE)[0] == (
-        "next 10m00s: no better score expected, no better front expected"
-    )
 
 
 def test_plain_data_has_the_interval_of_each_span() -> None:
