@@ -40,6 +40,8 @@ MAX_COLUMNS = 300  # in one answer
 MAX_KEYS = 4  # to sort by
 MAX_GROUPS = 60  # in one answer
 MAX_VALUES = 12  # different numbers up to which each is a group of its own
+MAX_OFFERED = 20  # texts of a column that are offered while somebody types
+MAX_OFFERED_LENGTH = 40  # characters of such a text
 NUM_RANGES = 8  # into which more of them are put
 MAX_PINNED = 3  # sweeps whose recommended and initial configs are told
 MAX_LIVE = 60  # running trials whose curves are in one answer
@@ -67,6 +69,7 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
             new = changed(frames, known, viewer.epoch)[rows]
             values = [row if is_new else None for row, is_new in zip(values, new.tolist(), strict=True)]
         sweeps, keys = named(found, rows)
+        known_scales = viewer.remembered(("scales", version), lambda: scales(frames, found))
         return {
             "version": version,
             "total": len(found),
@@ -79,7 +82,7 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
             "keys": keys,
             "rows": values,
             "curves": _live(viewer, frames, found, rows),
-            "scales": viewer.remembered(("scales", version), lambda: scales(frames, found)),
+            "scales": {key: scale for key, scale in known_scales.items() if key in shown},
         }
 
     def groups(query: Query) -> dict[str, Any]:
@@ -98,8 +101,10 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
         listed: list[tuple[str, int, str]] = []
         computing = False
         for frame in frames[:MAX_PINNED]:
-            progress = findings.finding(viewer, frame.sweep.spec.name, "overview")
-            computing |= progress.state == "computing"
+            # A page that is left open asks for a new fit now and then, not after each trial.
+            progress = None if query.flag("fresh") else viewer.background.known(("overview", frame.sweep.id))
+            progress = progress or findings.finding(viewer, frame.sweep.spec.name, "overview")
+            computing |= progress.state == "computing" and progress.value is None
             best = None if progress.value is None else progress.value.best
             listed += [
                 (frame.sweep.spec.name, number, what)
@@ -420,6 +425,7 @@ def _check(key: str, table: Table, what: str) -> None:
 def described(columns: Mapping[str, Column]) -> tuple[list[dict[str, Any]], str]:
     """Returns each column's key, group, head, kind and name in filters, and a text that changes whenever they do.
 
+    `words` are the texts of a column of few short ones, to be offered for filters.
     `empty` columns have no value, and `constant` ones have the same in all trials, of which there are several.
     """
     found = []
@@ -434,11 +440,18 @@ def described(columns: Mapping[str, Column]) -> tuple[list[dict[str, Any]], str]
                 "title": HEADS.get(key, rest if known else key),
                 "name": name,
                 "kind": str(column.kind),
+                "words": _few([column, *([columns["end"]] if key == "state" and "end" in columns else [])]),
                 "empty": not len(present),
                 "constant": 1 < len(column) == len(present) and bool((present == present[0]).all()),
             }
         )
     return found, f"{zlib.crc32(repr(found).encode()):08x}"
+
+
+def _few(columns: Sequence[Column]) -> list[str]:
+    """Returns the texts of columns; none where they are many, or long."""
+    texts = {one for column in columns if column.kind is Kind.TEXT for one in map(str, column.words) if one}
+    return sorted(texts) if len(texts) <= MAX_OFFERED and max(map(len, texts), default=0) <= MAX_OFFERED_LENGTH else []
 
 
 def changed(frames: Sequence[Frame], known: str, epoch: str) -> Mask:

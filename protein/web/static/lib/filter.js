@@ -1,7 +1,9 @@
-// The field for a filter, with the names of columns and values to choose from while typing, and the error below it.
+// The field for a filter, with the names of columns, and behind a sign their values, to choose from while typing; and the
+// error below it.
 
 import { debounced, h } from "./dom.js";
 
+const COMPARED = /(`[^`]+`|[\w.]+)\s*(?:==?|!=|<>|\bin\s*\((?:[^()]*,)?)\s*$/; // what stands before a value, and the column
 let counter = 0;
 
 /**
@@ -55,10 +57,12 @@ export function filterField({ value, columns, changed }) {
   }
 
   function suggest() {
-    const { text } = word();
+    const { text, start } = word();
     const wanted = text.toLowerCase().replace(/^`/, "");
-    const names = wanted.length < 1 ? [] : columns().filter((one) => !one.empty).map((one) => one.name)
-      .filter((name) => name.toLowerCase().includes(wanted) && name.toLowerCase() !== wanted).slice(0, 8);
+    const compared = COMPARED.exec(input.value.slice(0, start))?.[1];
+    const values = columns().find((one) => one.name === compared || one.title === compared)?.words ?? [];
+    const names = wanted.length < 1 && !values.length ? [] : (values.length ? values : columns().filter((one) => !one.empty).map((one) => one.name))
+      .filter((name) => name.toLowerCase().includes(wanted) && name.toLowerCase() !== wanted).slice(0, values.length ? 20 : 8);
     at = -1;
     list.replaceChildren(...names.map((name, i) => h("li", { role: "option", id: `${id}-${i}`, dataset: { name }, text: name, "aria-selected": "false",
       onpointerdown: (event) => { event.preventDefault(); take(name); } })));

@@ -22,6 +22,7 @@ const FIRST = ["sweep", "number", "state", "score", "cost_seconds", "predicted_s
 const LAST = ["tags", "note", "started_at"];
 const SCORES = ["score", "predicted_score", "predicted_score_low", "predicted_score_high"];
 const MAX_SPECIAL = 3; // sweeps whose recommended and initial configs stand above the rows
+const FIT_MS = 60_000; // between two fits of the model for them
 const AGAIN_MS = 1500; // until it is asked again for what is being computed
 const ALWAYS = ["state", "end", "reason", "excluded"]; // asked for even where they are not shown: rows look by them
 
@@ -43,6 +44,7 @@ export async function render(root, context) {
   let scaleCount = 0; // counts other ones
   let special = []; // the rows of the recommended and the initial config
   let askingSpecial = false;
+  let fitted = -Infinity; // when a new fit of the model was asked for
 
   const lower = () => state.sweeps.every((name) => sweeps.find((one) => one.name === name)?.direction === "minimize");
   const cells = tableCells({ state, asked: () => askedKeys, interrupted: context.interrupted, lower, scale: (key) => (state.get("plain") ? null : scales[key]) });
@@ -62,7 +64,7 @@ export async function render(root, context) {
   const views = savedViews({ state, columns: () => known.columns, notice });
   const groups = groupTable({ state, open: (rule) => state.set({ group: "", filter: state.get("filter") ? `(${state.get("filter")}) and ${rule}` : rule }, { replace: false }) });
   const csvButton = h("button", { type: "button", class: "button quiet", text: "Save CSV", title: "All trials that match, in this order, with these columns", onclick: saveCsv });
-  const bar = h("div", { class: "table-bar" }, filter.root, countLine, h("span", { class: "space" }), api.live ? grouping.root : null, bars.root, api.live ? views.root : null, chooser.root, csvButton);
+  const bar = h("div", { class: "table-bar" }, filter.root, countLine, h("span", { class: "space" }), api.live ? grouping.root : null, api.live ? bars.root : null, api.live ? views.root : null, chooser.root, csvButton);
   const chosenBar = h("div", { class: "chosen-bar", role: "toolbar", "aria-label": "Selected trials" });
   const room = h("div", { class: "table-room" });
   root.append(bar, chosenBar, room);
@@ -237,7 +239,9 @@ export async function render(root, context) {
     askingSpecial = true;
     try {
       const asked = [...askedKeys];
-      const found = await api.get("/table/pinned", { sweep: state.sweeps, column: asked }, { signal });
+      const fresh = performance.now() - fitted > FIT_MS;
+      const found = await api.get("/table/pinned", { sweep: state.sweeps, column: asked, fresh: fresh && 1 }, { signal });
+      if (fresh) fitted = performance.now();
       if (found.shown.join("\n") === askedKeys.join("\n")) {
         special = found.rows.map((row) => ({ ...row, key: `${row.number} ${row.sweep}` }));
         if (measure({ keep: true })) { places = placesOf(); grid.rebuild(); } else grid.redraw();

@@ -16,7 +16,9 @@ def test_names_are_completed_while_typing(view: View) -> None:
     view.page.keyboard.press("ArrowDown")
     view.page.keyboard.press("Enter")
     expect(view.page.get_by_label("Filter trials")).to_have_value("optimizer")
-    view.page.keyboard.type(" == sgd")
+    view.page.keyboard.type(" == ")
+    expect(offered(view)).to_have_text(["adam", "muon", "sgd"])
+    view.page.keyboard.type("sgd")
     expect(view.page.get_by_text("13 of 40 trials")).to_be_visible()
 
 
