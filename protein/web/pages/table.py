@@ -81,7 +81,7 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
             "sweeps": sweeps,
             "keys": keys,
             "rows": values,
-            "curves": _live(viewer, frames, found, rows),
+            "curves": live(viewer, frames, found, rows),
             "scales": {key: scale for key, scale in known_scales.items() if key in shown},
         }
 
@@ -394,7 +394,7 @@ def special(frame: Frame, recommended: Any) -> list[tuple[int, str]]:
     return [(recommended, "recommended"), *initial]
 
 
-def _live(viewer: Viewer, frames: Sequence[Frame], table: Table, rows: Indices) -> list[tuple[int, list[float]]]:
+def live(viewer: Viewer, frames: Sequence[Frame], table: Table, rows: Indices) -> list[tuple[int, list[float]]]:
     """Returns the scores so far, as they are shown, of the rows that run: the place of each, and its curve."""
     sweep = table.columns["sweep"]
     running = np.flatnonzero(_is(table.columns["state"].taken(rows), TrialState.RUNNING)).tolist()[:MAX_LIVE]

@@ -24,7 +24,7 @@ from protein.web import viewer as viewer_module
 from protein.web.answers import NotFound, plain
 from protein.web.frame import Frame, Table, together
 from protein.web.pages.sweeps import described, summary
-from protein.web.pages.table import as_shown, changed, chosen, csv_lines, grouped, ordered, scales, special
+from protein.web.pages.table import as_shown, changed, chosen, csv_lines, grouped, live, ordered, scales, special
 from protein.web.viewer import Viewer
 
 
@@ -419,3 +419,14 @@ def test_times_in_csv_are_dates(varied: Frame) -> None:
     [_, first, *_] = "".join(csv_lines(varied, np.arange(2), ["started_at", "finished_at"])).splitlines()
     started = varied.columns["started_at"].value(0)
     assert datetime.fromisoformat(f"{first.partition(',')[0]}+00:00").timestamp() == pytest.approx(started, abs=2e-3)
+
+
+def test_a_running_trial_has_its_scores_so_far(loss: Store) -> None:
+    [sweep] = loss.list_sweeps()
+    running = start(loss, sweep, params={"lr": 0.25})
+    loss.add_measurements(running, points(0, 9), 60.0)
+    frame = read(loss)
+    rows = ordered(frame, "", "-number")[:3]
+    [(place, scores)] = live(Viewer(loss, "sqlite:///x.db", threading.Event()), [frame], frame, rows)
+    assert frame.numbers[rows[place]] == running.number
+    assert scores == pytest.approx([-one.score for one in points(0, 9) if one.score is not None], rel=1e-5)
