@@ -22,11 +22,13 @@ from protein.view import commands
 from protein.web import findings
 from protein.web.answers import Query, get
 from protein.web.frame import Frame
+from protein.web.pages.front import thinned
 from protein.web.pages.sweeps import interrupted, summary
 from protein.web.viewer import Viewer
 
 MAX_BARS = 2_000  # of the time line
 MAX_LANES = 64  # of the time line; trials in further lanes are counted
+MAX_DOTS = 3_000  # of scores by number
 MAX_STEPS = 1_000  # of the lines over time
 MAX_REASONS = 3  # of each end
 MAX_NUMBERS = 20  # of trials that are named
@@ -95,6 +97,7 @@ def whole(viewer: Viewer, frame: Frame, sweep: SweepRecord) -> dict[str, Any]:
             frame, np.where(running & stopped, "interrupted", states), started, ended, _processes(viewer, sweep)
         ),
         "progress": progress(frame, states, ended, own + lost),
+        "history": history(frame, states),
         "ends": ends(frame, own),
         "kinds": dict(Counter(frame.columns["kind"].listed())),
         "spending": {**dataclasses.asdict(spent), "total": spent.total, "share": spent.share},
@@ -210,10 +213,9 @@ def progress(frame: Frame, states: Any, ended: Array, own: Array) -> dict[str, A
 
     `own` is what each trial took of the budget: its own cost, and what interruptions have undone.
     """
-    done = np.flatnonzero((states != TrialState.RUNNING) & (states != TrialState.WAITING))
+    done = _done(states)
     order = done[np.argsort(ended[done], kind="stable")]
-    scores = np.where(states == TrialState.COMPLETE, frame.stored_score(), np.nan)
-    scores = np.where((frame.columns["excluded"].values == 1) | ~frame.within_limits(), np.nan, scores)[order]
+    scores = _able_scores(frame, states)[order]
     best = np.fmax.accumulate(scores) if len(scores) else scores
     searched = np.array(frame.columns["kind"].listed(), dtype=object)[order] != SuggestionKind.REEVALUATION.value
     spent = np.cumsum(np.where(searched, np.nan_to_num(own[order]), 0.0))  # confirmations are told apart
@@ -226,6 +228,37 @@ def progress(frame: Frame, states: Any, ended: Array, own: Array) -> dict[str, A
         "best": [None if np.isnan(one) else shown_score(float(one), direction) for one in best[shown]],
         "trials": np.cumsum(searched)[shown].tolist(),
     }
+
+
+def history(frame: Frame, states: Any) -> dict[str, Any]:
+    """Returns the scores of the trials that have ended by their numbers, at most about `MAX_DOTS`, and the best so far.
+
+    The trials that were better than all before them are all there.
+    """
+    done = _done(states)
+    scores = frame.columns["score"].floats()[done]
+    best = np.fmax.accumulate(_able_scores(frame, states)[done]) if len(done) else scores
+    known = np.nan_to_num(best, nan=-np.inf)
+    better = np.flatnonzero(known > np.concatenate([[-np.inf], known[:-1]])[: len(known)])
+    shown = thinned(frame.numbers[done].astype(np.float64), np.nan_to_num(scores), MAX_DOTS, better)
+    rows = done[shown]
+    return {
+        "number": frame.numbers[rows].tolist(),
+        "state": [str(state) for state in states[rows]],
+        "score": [None if np.isnan(one) else findings.short(one) for one in scores[shown].tolist()],
+        "excluded": (frame.columns["excluded"].values[rows] == 1).tolist(),
+        "best": {"number": frame.numbers[done[better]].tolist(), "score": scores[better].tolist()},
+    }
+
+
+def _done(states: Any) -> Any:
+    return np.flatnonzero((states != TrialState.RUNNING) & (states != TrialState.WAITING))
+
+
+def _able_scores(frame: Frame, states: Any) -> Array:
+    """Returns the stored scores of n trials that can be the best, `n`; NaN for the others."""
+    able = (states == TrialState.COMPLETE) & (frame.columns["excluded"].values != 1) & frame.within_limits()
+    return np.where(able, frame.stored_score(), np.nan)
 
 
 def ends(frame: Frame, own: Array) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from browser import fill_loss
 from store_samples import PROVENANCE, complete, filled_sweep, new_sweep, points, start, sweep_spec
 
 from protein.analysis.columns import Kind, column_of
+from protein.engine.history import whole_run_shares
 from protein.errors import StoreUnavailable, UsageError
 from protein.ports import Store
 from protein.storage import open_store, open_whole_store
@@ -23,6 +24,8 @@ from protein.types import QUEUED, Limit, Outcome, Suggestion, SuggestionKind, Tr
 from protein.web import viewer as viewer_module
 from protein.web.answers import NotFound, plain
 from protein.web.frame import Frame, Table, together
+from protein.web.pages import sweep
+from protein.web.pages.front import calm_seconds
 from protein.web.pages.sweeps import described, summary
 from protein.web.pages.table import as_shown, changed, chosen, csv_lines, grouped, live, ordered, scales, special
 from protein.web.viewer import Viewer
@@ -45,6 +48,50 @@ def loss(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     fill_loss(url)
     store = open_store(url)
     yield store
+    store.close()
+
+
+def test_scores_by_number_are_thinned_but_the_best_so_far_stay(loss: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = read(loss)
+    states = np.array(frame.columns["state"].listed(), dtype=np.str_)
+    whole = sweep.history(frame, states)
+    monkeypatch.setattr(sweep, "MAX_DOTS", 5)
+    thin = sweep.history(frame, states)
+    assert thin["best"] == whole["best"] and set(thin["best"]["number"]) <= set(thin["number"])
+    assert len(thin["number"]) < len(whole["number"])
+    none = np.full(len(frame), "running")
+    assert sweep.history(frame, none)["number"] == sweep.history(frame, none)["best"]["number"] == []
+    failed = sweep.history(frame, np.full(len(frame), "failed"))
+    assert 1 < len(failed["number"]) <= 5 and failed["best"] == {"number": [], "score": []}
+
+
+def test_costs_without_other_programs_are_those_of_the_engine(tmp_path: Path) -> None:
+    """A trial that goes on with others has waited as they have: the pages and the engine have one clock."""
+    rng = np.random.default_rng(1)
+    store = open_store(f"sqlite:///{tmp_path}/protein.db")
+    record = new_sweep(store)
+    for number in range(30):
+        before = int(rng.integers(number)) if number and rng.random() < 0.6 else None
+        behind = 0.0 if before is None else store.trial(record.id, before).run_seconds * float(rng.choice([1.0, 0.5]))
+        suggestion = Suggestion(
+            params={"train.learning_rate": 0.01},
+            kind=SuggestionKind.SEARCH if before is None else SuggestionKind.CONTINUATION,
+            origin="test",
+            continues=before,
+            continued_seconds=behind,
+        )
+        cost, waited = float(rng.uniform(0.1, 9.0)), float(rng.choice([0.0, 0.3, 0.8, 7.0]))
+        timings = {} if rng.random() < 0.3 else {"wall": cost, "waited": waited * cost}
+        trial = store.start_trial(
+            record.id, suggestion, seed=1, owner="me", lease_seconds=9.0, suggest_seconds=0.1, provenance=PROVENANCE
+        )
+        store.finish_trial(trial, dataclasses.replace(complete(cost), timings=timings))
+    trials = store.trials(record.id)
+    shares = [share or 0.0 for share in whole_run_shares(trials)]
+    assert len(set(shares)) > 10
+    assert calm_seconds(read(store)) == pytest.approx(
+        [trial.run_seconds * (1.0 - share) for trial, share in zip(trials, shares, strict=True)]
+    )
     store.close()
 
 

@@ -1,7 +1,7 @@
 // The charts of the page Sweep: trials on a time line, budget and best score over time, predicted against measured.
 
 import { score, seconds, tick } from "./format.js";
-import { duration, durationAxis, evenAxis, place, scoreAxis, short } from "./scales.js";
+import { duration, durationAxis, evenAxis, place, scoreAxis, scoreEnds, short } from "./scales.js";
 import { stateColor } from "./trials.js";
 
 /** Wall-clock times without the spans in which nothing ran: each of them becomes a short piece with a mark. */
@@ -68,6 +68,39 @@ export function progressOption(found, theme) {
         ...(budget ? { markLine: { silent: true, symbol: "none", animation: false, lineStyle: { color: theme.muted, type: "dashed" }, label: { formatter: `budget ${short(budget)}`, color: theme.muted, position: "insideStartTop" }, data: [{ yAxis: budget }] } } : {}) },
       { type: "line", name: "best measured score", yAxisIndex: 1, step: "end", data: best.length ? [...best, [line.length, best[best.length - 1][1]]] : [], showSymbol: false, lineStyle: { width: 2, color: theme.series[1] }, itemStyle: { color: theme.series[1] } },
     ],
+  };
+}
+
+/** Score against trial number, with the best measured score so far. A few far worse ones stand at the edge. */
+export function historyOption({ history, direction }, theme, describe) {
+  const { label, inverse } = scoreAxis([{ direction }]);
+  const ends = scoreEnds(history.score.filter((value) => value !== null), inverse);
+  const span = ends[1] - ends[0];
+  const [low, high] = inverse ? [ends[0] - 0.05 * span, ends[1] + 0.1 * span] : [ends[0] - 0.1 * span, ends[1] + 0.05 * span];
+  const worst = inverse ? high - 0.04 * span : low + 0.04 * span; // where those stand that have no score, or a far worse one
+  const last = history.number.reduce((a, b) => Math.max(a, b), 0);
+  const size = history.number.length > 1500 ? 3 : history.number.length > 300 ? 5 : 7;
+  const beyond = (value) => (inverse ? value > high : value < low);
+  const group = (name, wanted, style) => ({ type: "scatter", name, symbolSize: size, cursor: "pointer", z: 3, ...style,
+    data: history.number.flatMap((number, i) => (wanted(i) ? [{ i, value: [number, history.score[i] === null || beyond(history.score[i]) ? worst : history.score[i]],
+      ...(history.score[i] !== null && beyond(history.score[i]) ? { symbol: "triangle", symbolRotate: 180 } : {}) }] : [])) });
+  const best = history.best.number.map((number, i) => [number, history.best.score[i]]);
+  const scored = (state) => (i) => !history.excluded[i] && history.score[i] !== null && history.state[i] === state;
+  const series = [
+    group("trials", scored("complete"), { itemStyle: { color: theme.faint, opacity: 0.7 } }),
+    group("cut short", scored("pruned"), { itemStyle: { color: "transparent", borderColor: theme.warn, borderWidth: 1.4 } }),
+    group("excluded", (i) => history.excluded[i] && history.score[i] !== null, { symbol: "diamond", itemStyle: { color: "transparent", borderColor: theme.faint, borderWidth: 1, borderType: "dotted" } }),
+    group("failed", (i) => history.score[i] === null, { symbol: "path://M-4,-4L4,4M-4,4L4,-4", symbolKeepAspect: true, itemStyle: { color: "transparent", borderColor: theme.bad, borderWidth: 1.6 } }),
+    { type: "line", name: "best measured so far", step: "end", z: 4, silent: true, showSymbol: best.length < 2, symbolSize: 4, lineStyle: { width: 2, color: theme.series[1] }, itemStyle: { color: theme.series[1] },
+      data: best.length ? [...best, [last, best[best.length - 1][1]]] : [] },
+  ].filter((one) => one.data.length);
+  return {
+    grid: { left: 62, right: 16, top: 36, bottom: 46 },
+    legend: { data: series.map(({ name, type, symbol = "circle" }) => (type === "scatter" ? { name, icon: symbol } : { name })) },
+    tooltip: { trigger: "item", formatter: (one) => (one.data?.i === undefined ? "" : describe(one.data.i)) },
+    xAxis: { type: "value", name: "trial", min: -0.5 - 0.02 * last, max: last + 0.5 + 0.02 * last, minInterval: 1, axisLabel: { showMinLabel: false, showMaxLabel: false, formatter: (value) => (Number.isInteger(value) ? String(value) : "") } },
+    yAxis: { type: "value", name: label, inverse, min: low, max: high, splitNumber: 4, axisLabel: { showMinLabel: false, showMaxLabel: false, formatter: tick, ...(history.score.some((value) => value !== null) ? {} : { show: false }) } },
+    series,
   };
 }
 

@@ -4,8 +4,8 @@ import { fill, h, stateOf } from "../lib/dom.js";
 import { chart, chartCard, tip } from "../lib/echart.js";
 import { percent, score, seconds, time } from "../lib/format.js";
 import { Asking } from "../lib/slow.js";
-import { calibrationOption, progressOption, timelineOption } from "../lib/sweep-charts.js";
-import { commandLine, ENDS, KINDS, stateMark, trialLink } from "../lib/trials.js";
+import { calibrationOption, historyOption, progressOption, timelineOption } from "../lib/sweep-charts.js";
+import { commandLine, ENDS, KINDS, STATES, stateMark, trialLink } from "../lib/trials.js";
 
 const PARTS = [
   ["front", "on the measured front", "series-1"], ["dominated_cheap", "cheap, and beaten by a cheaper trial: the price of searching", "series-6"],
@@ -73,14 +73,15 @@ export function course(root, context) {
   }
 
   function build() {
-    for (const room of ["timeline", "progress", "spending", "ends", "outlook", "calibration", "kinds", "facts"]) rooms[room] = h("div", { class: `room-${room}` });
+    for (const room of ["timeline", "history", "progress", "spending", "ends", "outlook", "calibration", "kinds", "facts"]) rooms[room] = h("div", { class: `room-${room}` });
     fill(root, h("h2", { class: "course-head", text: "How it went" }),
-      rooms.timeline, h("div", { class: "sweep-grid" }, h("div", { class: "stack" }, rooms.progress, rooms.calibration, rooms.facts),
+      rooms.timeline, h("div", { class: "sweep-grid" }, h("div", { class: "stack" }, rooms.history, rooms.progress, rooms.calibration, rooms.facts),
         h("div", { class: "stack" }, rooms.outlook, rooms.spending, rooms.ends, rooms.kinds)));
   }
 
   function draw() {
     drawTimeline();
+    drawHistory();
     drawProgress();
     drawSpending();
     drawEnds();
@@ -113,6 +114,18 @@ export function course(root, context) {
     if (made && !made.listens) {
       made.listens = true;
       made.instance.on("click", (event) => { if (event.data?.bar) state.go("trial", {}, [name, String(event.data.bar.number)]); });
+    }
+    return undefined;
+  }
+
+  async function drawHistory() {
+    const { history } = found;
+    if (!history.number.length) return fill(rooms.history);
+    const made = await drawn("history", "Score of each trial", (theme) => historyOption(found, theme, (i) => tip(`trial ${history.number[i]}`, [["state", STATES[history.state[i]]], ["score", score(history.score[i])]])), 280, {
+      csv: () => ({ header: ["trial", "state", "score"], rows: history.number.map((number, i) => [number, history.state[i], history.score[i]]) }) });
+    if (made && !made.listens) {
+      made.listens = true;
+      made.instance.on("click", (event) => { if (event.data?.i !== undefined) state.go("trial", {}, [name, String(found.history.number[event.data.i])]); });
     }
     return undefined;
   }

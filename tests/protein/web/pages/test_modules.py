@@ -266,3 +266,28 @@ def test_groups_of_curves_hold_each_once(view: View) -> None:
 def test_charts_of_several_metrics_share_their_x(view: View) -> None:
     series = [{"x": [3, None, 9]}, {"x": []}, {"x": [1, 4]}]
     assert call(view, "lines", "[m.endsOf(given), m.endsOf(given.slice(1, 2))]", *series) == [[1, 9], None]
+
+
+def test_the_chart_of_scores_by_number_marks_failures_and_those_far_worse(view: View) -> None:
+    code = """given.map((found) => { const made = m.historyOption(found, { series: [] }, String);
+      return { inverse: made.yAxis.inverse, ends: [made.yAxis.min, made.yAxis.max],
+        ...Object.fromEntries(made.series.map((one) => [one.name, one.data.map((dot) => dot.value || dot)])) }; })"""
+    scores = [1.0 + i / 10 for i in range(30)]
+    history = {
+        "number": list(range(32)),
+        "state": ["complete"] * 31 + ["failed"],
+        "score": [*scores, 1e9, None],
+        "excluded": [False] * 32,
+        "best": {"number": [0], "score": [1.0]},
+    }
+    failed = {**history, "score": [None] * 32, "state": ["failed"] * 32, "best": {"number": [], "score": []}}
+    [drawn, nothing] = call(
+        view, "sweep-charts", code, *({"history": one, "direction": "minimize"} for one in (history, failed))
+    )
+    low, high = drawn["ends"]
+    assert drawn["inverse"] and 0 < low < 1.0 and 3.9 < high < 8.0
+    assert drawn["trials"][:30] == [[i, score] for i, score in enumerate(scores)]
+    for number, worse in (drawn["trials"][30], drawn["failed"][0]):
+        assert number in (30, 31) and 3.9 < worse < high, "at the lower edge"
+    assert drawn["best measured so far"] == [[0, 1.0], [31, 1.0]]
+    assert len(nothing["failed"]) == 32 and "trials" not in nothing and "best measured so far" not in nothing

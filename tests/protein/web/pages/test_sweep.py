@@ -74,6 +74,11 @@ def test_the_time_line_and_the_lines_over_time(served: Served) -> None:
     best = [min((j - 20) ** 2 / 100 for j in range(i + 1) if j % 6 != 5) for i in range(40)]
     assert found["progress"]["best"] == best
     assert found["states"] == {"running": 0, "waiting": 0, "complete": 34, "pruned": 0, "failed": 6, "interrupted": 0}
+    history = found["history"]
+    assert history["number"] == list(range(40)) and history["state"][4:6] == ["complete", "failed"]
+    assert history["score"] == [None if i % 6 == 5 else pytest.approx((i - 20) ** 2 / 100) for i in range(40)]
+    falls = [i for i in range(21) if i % 6 != 5]
+    assert history["best"] == {"number": falls, "score": [pytest.approx((i - 20) ** 2 / 100) for i in falls]}
 
 
 def test_a_sweep_is_paused_goes_on_and_is_stopped(own_store: str, view_of: ViewOf) -> None:
