@@ -100,13 +100,16 @@ def answers(address: str, num_trials: int) -> dict[str, float]:
     return found
 
 
-def usable(browser: Browser, address: str) -> float:
-    """Returns the seconds until the rows of the table are there, in a browser that has never seen the page."""
+def usable(browser: Browser, address: str, page_name: str = "table", shown: str = "tbody tr[data-index]") -> float:
+    """Returns the seconds until the rows of the table are there, in a browser that has never seen the page.
+
+    Or until something is `shown` on another page.
+    """
     context = browser.new_context(viewport={"width": 1400, "height": 860})
     page = context.new_page()
     begun = time.perf_counter()
-    page.goto(address + "#/table?sweep=big")
-    page.wait_for_selector("tbody tr[data-index]")
+    page.goto(f"{address}#/{page_name}?sweep=big")
+    page.wait_for_selector(shown)
     seconds = time.perf_counter() - begun
     context.close()
     return seconds
@@ -178,8 +181,9 @@ def measure(folder: Path, browser: Browser, num_trials: int) -> dict[str, float]
     if not store.exists():
         big_store.make(store, trials=num_trials, points=POINTS)
     with serving(store) as (address, process, start):
-        first = usable(browser, address)
-        found = {"start": start, "first page": first, **answers(address, num_trials)}
+        overview = functools.partial(usable, browser, address, "overview", ".room-best .lead")
+        found = {"start": start, "first page": overview(), **answers(address, num_trials)}
+        found["overview"] = statistics.median(overview() for _ in range(REPEATS))
         found["page"] = statistics.median(usable(browser, address) for _ in range(REPEATS))
         page = browser.new_page(viewport={"width": 1400, "height": 860})
         page.goto(address + "#/table?sweep=big")

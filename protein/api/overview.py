@@ -61,7 +61,6 @@ MAX_RUNNING = 8  # trials that are listed
 MAX_NUMBERS = 3  # trials that are named for each way to fail
 _RECENT = 20  # trials, by whose pace the rest of a sweep is estimated
 _WIDER = 0.5  # of a range on its own scale: how much wider the next one is
-_LITTLE = 0.05  # of the interval of the recommended config's score: a gain that is not worth going on for
 _MANY = 0.2  # of the trials that ended: failures, or trials that a limit of cost has ended
 
 
@@ -246,7 +245,8 @@ def overview(store: Store, sweep: SweepRecord, word: str | None = None) -> Overv
 
 def glance(store: Store, sweep: SweepRecord, word: str | None = None) -> Overview:
     """Returns what the store tells of a sweep, without any model; see `overview`."""
-    known, now = store.summaries([sweep.id])[sweep.id], ownership.alive(store, sweep)
+    known = store.summaries([sweep.id])[sweep.id]
+    now = ownership.alive(store, sweep, known)
     gone = set(dead_owners(known.running.values()))
     numbers = [number for number, owner in known.running.items() if owner not in gone]
     num_gone = len(known.running) - len(numbers)
@@ -430,7 +430,7 @@ def _failures(store: Store, sweep: SweepRecord, known: SweepSummary) -> tuple[Fa
     reasons = {trial.number: trial.reason for trial in store.trials(sweep.id, curves=False, numbers=named)}
     found = [
         Failure(
-            kind=end.value.replace("_", " "),
+            kind=end.text,
             count=kinds[end],
             numbers=tuple(numbers),
             reason=text.cleaned(reasons.get(numbers[-1], ""), text.MAX_CELL).removeprefix(f"{end.text}: "),
@@ -563,32 +563,33 @@ def ranking(answers: Answers) -> tuple[list[Factor], str]:
 def _next_by_models(answers: Answers, sweep: SweepRecord, found: Recommendation, word: str | None) -> list[Line]:
     """Returns what to do next: go on or stop, run the recommended config again, widen a range."""
     lines = []
+    if found.best.contender.runs == 1 and len(answers.columns) > 1:
+        lines.append(_again(sweep, found, word))
     ahead = answers.outlook()
     if ahead is not None:
         lines.append(_more(answers, sweep, ahead, found, word))
-    if found.best.contender.runs == 1 and len(found.front) + len(answers.finished) > 2:
-        lines.append(_again(sweep, found, word))
     return lines + _wider(sweep, answers.range_ends(), word)
 
 
 def _more(answers: Answers, sweep: SweepRecord, ahead: Outlook, found: Recommendation, word: str | None) -> Line:
     """Says what more training is expected to bring, or that the sweep can stop."""
     seconds = ahead.horizons()[-1]
-    span = f"{text.seconds(seconds)} more of training are"
+    span, num = f"{text.seconds(seconds)} more of training are", 0
     if seconds > ahead.spent_seconds:  # the shortest span that is told is longer than the whole sweep
         seconds, num = ahead.spent_seconds, num_ended(answers)
         span = f"{num} more trials are"
     rise = ahead.best(seconds)
     if ahead.room <= 0:
         return Line(text="Stop: the recommended config is expected to have the best possible score.")
-    doubt = found.best.contender.score.high - found.best.contender.score.low
-    gain = f"{text.score(rise.expected)} (0 to {text.score(rise.high)})"
     better = "lower" if sweep.spec.direction is Direction.MINIMIZE else "higher"
+    gain = f"{text.score(rise.expected)} (0 to {text.score(rise.high)})"
     expected = f"{span} expected to bring a best score that is {better} by {gain}"
-    if rise.high <= _LITTLE * doubt:
-        return Line(text=f"Stop, or go on for little: {expected}.")
     budget = format_duration(math.ceil(ahead.spent_seconds + seconds))
-    command = again_command(sweep, word, "--max-cost", budget)
+    command = "" if num else again_command(sweep, word, "--max-cost", budget)
+    doubt = 0.5 * (found.best.contender.score.high - found.best.contender.score.low)
+    if rise.high <= doubt:  # even a likely gain would hardly be noticed
+        than = "less than the doubt about the recommended config's own score"
+        return Line(text=f"Stop here, or go on for little: {expected}, {than}.", command=command)
     return Line(text=f"Go on if this is worth it: {expected}.", command=command)
 
 

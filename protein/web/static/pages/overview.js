@@ -9,7 +9,7 @@ import { commandLine, nameOf, stateMark, trialLink } from "../lib/trials.js";
 import { course } from "./overview-course.js";
 
 const MOST_CHANGES = 6; // that are shown at once
-const VERDICTS = { matters: "matters", maybe: "maybe", hardly: "hardly" };
+const MOST_FACTORS = 5; // that are shown at once, beside those that matter
 
 export async function render(root, context) {
   const { api, state, signal, notice } = context;
@@ -108,7 +108,7 @@ export async function render(root, context) {
           : button(asked === "pause" ? "Go on" : "Take it back", "run", "The sweep may start trials again")) : null),
     h("p", { class: "overview-line" }, found.counts.length ? `${found.counts.join(", ")}; ` : "", `${found.spent}.`,
       share === null ? null : h("span", { class: "meter", role: "img", "aria-label": `${percent(share)} of the budget` }, h("i", { style: { width: `${Math.min(100, 100 * share)}%` } }))),
-    found.state.map((line) => said(line, h("p", { class: found.life === "ended" && asked === "run" && !line.command ? "muted" : found.life === "runs" && asked === "run" ? "" : "warn-text", text: line.text }))));
+    found.state.map((line) => said(line, h("p", { class: asked === "run" && found.life === "runs" ? "" : asked === "run" && ["ended", "none"].includes(found.life) && !found.ended.startsWith("error: ") ? "muted" : "warn-text", text: line.text }))));
   }
 
   function button(text, request, title) {
@@ -186,16 +186,19 @@ export async function render(root, context) {
     if (none) return fill(rooms.matters);
     if (!told) return fill(rooms.matters, card(head, wait("The parameters are being ranked.")));
     if (!factors.length) return fill(rooms.matters, card(head, h("p", { class: "muted", text: told.why_not_ranked })));
-    const shown = factors.filter((one) => one.verdict !== "hardly");
+    const some = factors.filter((one) => one.verdict !== "hardly");
+    const shown = some.slice(0, Math.max(MOST_FACTORS, some.findLastIndex((one) => one.verdict === "matters") + 1));
+    const rest = some.slice(shown.length);
     const hardly = factors.filter((one) => one.verdict === "hardly");
-    const shares = factors.some((one) => one.share);
     const laws = shown.some((one) => one.law);
-    return fill(rooms.matters, card(head, shown.length ? h("table", { class: "facts matters" }, h("thead", {}, h("tr", {}, h("th", { text: "parameter" }), h("th", { text: "matters" }), shares ? h("th", { text: "share of the variance" }) : null, h("th", { text: "best values" }), laws ? h("th", { text: "with cost" }) : null)),
-      h("tbody", {}, shown.map((one) => h("tr", {}, h("th", { scope: "row" }, nameOf(one.name)), h("td", {}, h("span", { class: `verdict-mark ${one.verdict}`, text: VERDICTS[one.verdict] })),
-        shares ? h("td", {}, one.share ? h("span", { class: "share-bar", title: `${percent(one.share.low)} to ${percent(one.share.high)}` }, h("i", { style: { width: `${100 * one.share.value}%` } }), h("span", { text: percent(one.share.value) })) : "") : null,
-        h("td", { text: one.best }), laws ? h("td", { class: "muted", text: one.law }) : null)))) : h("p", { class: "muted", text: "No parameter is known to matter." }),
-    hardly.length ? h("p", { class: "hint-line muted" }, "Hardly: ", hardly.map((one, i) => [i ? ", " : "", nameOf(one.name)]), ".") : null,
-    h("p", { class: "hint-line" }, h("a", { href: state.link("parameters"), text: "See them on the page Parameters" }))));
+    const rows = (listed) => h("tbody", {}, listed.map((one) => h("tr", {}, h("th", { scope: "row" }, nameOf(one.name)),
+      h("td", {}, h("span", { class: `verdict-mark ${one.verdict}`, text: one.verdict })),
+      h("td", {}, one.share ? h("span", { class: "share-bar", title: `80 % interval: ${percent(one.share.low)} to ${percent(one.share.high)}` }, h("i", { style: { width: `${100 * one.share.value}%` } }), h("span", { text: percent(one.share.value) })) : ""),
+      h("td", { text: one.best }), laws ? h("td", { class: "muted law", text: one.law }) : null)));
+    return fill(rooms.matters, card(head, shown.length ? h("table", { class: "facts matters" }, h("thead", {}, h("tr", {}, h("th", { text: "parameter" }), h("th", { text: "matters" }), h("th", { text: "share" }), h("th", { text: "best values" }), laws ? h("th", { class: "law", text: "law" }) : null)), rows(shown)) : h("p", { class: "muted", text: "No parameter is known to matter." }),
+      rest.length ? h("details", {}, h("summary", { class: "muted", text: `${rest.length} more, which may matter` }), h("table", { class: "facts matters" }, rows(rest))) : null,
+      hardly.length ? h("p", { class: "hint-line muted" }, "Hardly: ", hardly.map((one, i) => [i ? ", " : "", nameOf(one.name)]), ".") : null,
+      h("p", { class: "hint-line" }, h("a", { href: state.link("parameters"), text: "See them on the page Parameters" }))));
   }
 }
 
