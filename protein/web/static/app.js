@@ -58,7 +58,8 @@ let epoch = "";
 followSystem();
 listen();
 drawTools();
-for (const page of PAGES) bind(`g ${page.key}`, `go to ${page.title}`, () => state.go(page.name));
+const shown = api.live ? PAGES : PAGES.slice(1); // a report is of few sweeps, and has no Home
+for (const page of shown) bind(`g ${page.key}`, `go to ${page.title}`, () => state.go(page.name));
 bind("?", "show these keys", showHelp);
 bind("d", "dark or light", () => setTheme(theme() === "dark" ? "light" : "dark"));
 bind("w", "choose sweeps", () => picker.open());
@@ -139,7 +140,7 @@ if (api.live) {
 /** Opens what the address says, or tells the open page which keys changed. */
 async function stateChanged(keys) {
   if (loaded && !sweeps.length) return showNoSweep();
-  if (!state.page && (loaded || state.sweeps.length)) state.page = state.sweeps.length || sweeps.length === 1 ? PAGES[1].name : PAGES[0].name;
+  if (!state.page && (loaded || state.sweeps.length)) state.page = state.sweeps.length || sweeps.length === 1 || !api.live ? PAGES[1].name : PAGES[0].name;
   const atHome = state.page === PAGES[0].name;
   const [of] = state.page === "trial" ? state.path : [];
   if (of && (!loaded || isKnown(of)) && !state.sweeps.includes(of)) state.set({ sweep: [of] }, { silent: true }); // a trial's address names its sweep
@@ -324,7 +325,7 @@ function notice(text, { kind = "info", key = text, seconds = 0, action = null } 
 }
 
 function drawPages() {
-  const links = PAGES.map((page) => h("a", {
+  const links = shown.map((page) => h("a", {
     href: state.link(page.name), "aria-current": page.name === state.page ? "page" : null, text: page.title,
   }));
   const nav = fill(document.getElementById("pages"), links);
