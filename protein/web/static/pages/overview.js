@@ -8,8 +8,8 @@ import { spark } from "../lib/spark.js";
 import { commandLine, nameOf, stateMark, trialLink } from "../lib/trials.js";
 import { course } from "./overview-course.js";
 
-const MOST_CHANGES = 6; // that are shown at once
-const MOST_FACTORS = 5; // that are shown at once, beside those that matter
+const MOST_CHANGES = 4; // that are shown at once
+const MOST_FACTORS = 4; // that have a row; all have one that matter
 
 export async function render(root, context) {
   const { api, state, signal, notice } = context;
@@ -186,19 +186,20 @@ export async function render(root, context) {
     if (none) return fill(rooms.matters);
     if (!told) return fill(rooms.matters, card(head, wait("The parameters are being ranked.")));
     if (!factors.length) return fill(rooms.matters, card(head, h("p", { class: "muted", text: told.why_not_ranked })));
-    const some = factors.filter((one) => one.verdict !== "hardly");
-    const shown = some.slice(0, Math.max(MOST_FACTORS, some.findLastIndex((one) => one.verdict === "matters") + 1));
-    const rest = some.slice(shown.length);
-    const hardly = factors.filter((one) => one.verdict === "hardly");
+    const of = (verdict) => factors.filter((one) => one.verdict === verdict);
+    const known = of("maybe").filter((one) => one.best);
+    const shown = [...of("matters"), ...known.slice(0, Math.max(0, MOST_FACTORS - of("matters").length))];
+    const listed = (head, some) => (some.length ? h("p", { class: "hint-line muted" }, `${head}: `, some.map((one, i) => [i ? ", " : "", nameOf(one.name), one.share ? ` ${percent(one.share.value)}` : ""]), ".") : null);
     const laws = shown.some((one) => one.law);
-    const rows = (listed) => h("tbody", {}, listed.map((one) => h("tr", {}, h("th", { scope: "row" }, nameOf(one.name)),
-      h("td", {}, h("span", { class: `verdict-mark ${one.verdict}`, text: one.verdict })),
-      h("td", {}, one.share ? h("span", { class: "share-bar", title: `80 % interval: ${percent(one.share.low)} to ${percent(one.share.high)}` }, h("i", { style: { width: `${100 * one.share.value}%` } }), h("span", { text: percent(one.share.value) })) : ""),
-      h("td", { text: one.best }), laws ? h("td", { class: "muted law", text: one.law }) : null)));
-    return fill(rooms.matters, card(head, shown.length ? h("table", { class: "facts matters" }, h("thead", {}, h("tr", {}, h("th", { text: "parameter" }), h("th", { text: "matters" }), h("th", { text: "share" }), h("th", { text: "best values" }), laws ? h("th", { class: "law", text: "law" }) : null)), rows(shown)) : h("p", { class: "muted", text: "No parameter is known to matter." }),
-      rest.length ? h("details", {}, h("summary", { class: "muted", text: `${rest.length} more, which may matter` }), h("table", { class: "facts matters" }, rows(rest))) : null,
-      hardly.length ? h("p", { class: "hint-line muted" }, "Hardly: ", hardly.map((one, i) => [i ? ", " : "", nameOf(one.name)]), ".") : null,
-      h("p", { class: "hint-line" }, h("a", { href: state.link("parameters"), text: "See them on the page Parameters" }))));
+    const law = (text) => text.replace(" with cost", "").replace(/ \(.*\)/, ""); // its interval is in the title
+    return fill(rooms.matters, card(head, shown.length ? h("div", { class: "scroll-x" }, h("table", { class: "facts matters" },
+      h("thead", {}, h("tr", {}, h("th", { text: "parameter" }), h("th", { text: "matters" }), h("th", { text: "share" }), h("th", { text: "best values" }), laws ? h("th", { class: "law", text: "with cost" }) : null)),
+      h("tbody", {}, shown.map((one) => h("tr", {}, h("th", { scope: "row" }, nameOf(one.name)),
+        h("td", {}, h("span", { class: `verdict-mark ${one.verdict}`, text: one.verdict === "matters" ? "yes" : one.verdict })),
+        h("td", {}, one.share ? h("span", { class: "share-bar", title: `80 % interval: ${percent(one.share.low)} to ${percent(one.share.high)}` }, h("i", { style: { width: `${100 * one.share.value}%` } }), h("span", { text: percent(one.share.value) })) : ""),
+        h("td", { text: one.best }), laws ? h("td", { class: "muted law", title: one.law, text: law(one.law) }) : null))))) : h("p", { class: "muted", text: "No parameter is known to matter." }),
+    listed("Maybe", of("maybe").filter((one) => !shown.includes(one))), listed("Hardly", of("hardly")),
+    h("p", { class: "hint-line" }, h("a", { href: state.link("parameters"), text: "See them on the page Parameters" }))));
   }
 }
 
