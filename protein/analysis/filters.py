@@ -57,7 +57,7 @@ TOKEN = re.compile(
     | `(?P<quoted>[^`]+)`
     | (?P<infinite>[+\-\u2212]?(?:∞|(?<=[+\-\u2212])inf\b))
     | (?P<missing>[\u2013\u2014](?=[\s),]|$))
-    | (?P<sign><=|>=|==|!=|<>|<|>|=|\(|\)|,)
+    | (?P<sign><=|>=|==|!=|<>|[<>=≤≥≠]|&&?|\|\|?|\(|\)|,)
     | (?P<word>[^\W\d][\w.\-/:@]*)
     )""",
     re.VERBOSE,
@@ -68,7 +68,8 @@ _TRUTH = {"yes": True, "true": True, "no": False, "false": False}
 _COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
     "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal, "==": np.equal, "!=": np.not_equal,
 }  # fmt: skip
-_SAME_SIGN = {"=": "==", "<>": "!="}
+_SAME_SIGN = {"=": "==", "<>": "!=", "≠": "!=", "≤": "<=", "≥": ">="}
+_SAME_WORD = {"&": "and", "&&": "and", "|": "or", "||": "or"}
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 _ROUNDING = 0.06  # a value is shown at most this far, as a share of it, from what it is: 0.0105 s as 0.011s
 
@@ -165,6 +166,8 @@ def token_at(text: str, position: int) -> Token:
         return Token("text", re.sub(r"\\(.)", r"\1", match["text"][1:-1]), start, end)
     if match["missing"]:
         return Token("word", "none", start, end)
+    if match["sign"] in _SAME_WORD:
+        return Token("word", _SAME_WORD[match["sign"]], start, end)
     for kind, group in (("time", "time"), ("name", "quoted"), ("sign", "sign")):
         if match[group] is not None:
             return Token(kind, match[group], start, end)
@@ -616,7 +619,7 @@ class Names:
 
     def key(self, name: str) -> str | None:
         """Returns the key of the one column that a name means; None: there is none, or there are several."""
-        for names, said in ((self._exact, name), (self._loosely, _loose(name))):
+        for names, said in ((self._exact, name), (self._loosely, _loose_name(name))):
             keys = names.get(said, ())
             if keys:
                 return keys[0] if len(keys) == 1 else None
@@ -647,13 +650,13 @@ class Names:
     def _loosely(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
         for name, keys in self._exact.items():
-            known = found.setdefault(_loose(name), [])
+            known = found.setdefault(_loose_name(name), [])
             known += [key for key in keys if key not in known]
         return found
 
     def unknown(self, name: str) -> str:
         """Returns the line on a name that is no column's, or that of several."""
-        several = self._exact.get(name) or self._loosely.get(_loose(name))
+        several = self._exact.get(name) or self._loosely.get(_loose_name(name))
         if several:
             return f"'{name:.80}' may be {' or '.join(_short(key) for key in several[:MAX_KNOWN])}; write one of them"
         known = [*map(_short, self._columns), *(HEADS[key] for key in self._columns if key in HEADS)]
@@ -674,6 +677,11 @@ def names(columns: Mapping[str, Column]) -> list[str]:
     """Returns the names of columns as a filter takes them (`Names.offered`)."""
     known = Names(columns)
     return [known.offered(key) for key in columns]
+
+
+def _loose_name(name: str) -> str:
+    """Returns a name without what people leave out of it: case, and the signs between its words."""
+    return _loose(name.replace(".", " "))
 
 
 def _initials(name: str) -> str:

@@ -179,6 +179,7 @@ def test_a_mistake_is_one_line_with_its_place(text: str, position: int, message:
         ("'cost' >= 1h", [4]),
         ("learning_rate < 1e-3", [0]),
         ("Train.Learning Rate > 0.5 and learning_rate < 2", [4]),
+        ("train learning_rate ≥ 1 && cost ≤ 1h || trial ≠ trial", [4, 5]),
         ("learning rate == 6", [5]),  # the parameter of this very name
         ("suggested by == random", [1, 4]),
         ("excluded == yes", [0, 3]),

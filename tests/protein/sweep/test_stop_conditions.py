@@ -132,7 +132,7 @@ def test_it_is_asked_once_after_each_finished_trial_and_running_trials_may_finis
         asked.append(len(history))
         return Outlook(best_per_second=0.0 if len(history) >= 4 else 1.0, front_per_second=0.0, spent_seconds=1.0)
 
-    monkeypatch.setattr("protein.sweep.stop_conditions.outlook", outlook)
+    monkeypatch.setattr("protein.engine.outlook.outlook", outlook)
     status = small_sweep.sweep(
         tmp_path,
         budget_seconds=60.0,
@@ -150,7 +150,7 @@ def test_models_that_fail_let_the_sweep_go_on(monkeypatch: pytest.MonkeyPatch) -
     def outlook(space: Space, history: Sequence[Observation], highest: float) -> Outlook:
         raise ArithmeticError("the outlook is not finite")
 
-    monkeypatch.setattr("protein.sweep.stop_conditions.outlook", outlook)
+    monkeypatch.setattr("protein.engine.outlook.outlook", outlook)
     assert StopWhen(gain=1.0, seconds=60.0).reason(SPACE, []) is None
 
 
