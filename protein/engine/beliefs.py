@@ -4,25 +4,26 @@ Notation
     u          unit coordinate of a parameter with a belief; c, s  the belief's centre and standard deviation there
     b(u)       how likely the belief holds a value, 1 at its centre: exp(-(u - c)^2 / 2 s^2); for a choice its
                probability over that of the favourite
-    w          probability that a belief is wrong, before any result: `EngineSettings.belief_doubt`
+    w          probability that a belief is wrong, by the results so far; before any it is `EngineSettings.belief_doubt`
     n          trials of the sweep that have ended;  B  `EngineSettings.belief_fade`
 
 A belief enters the search in three places. Half of the initial design is drawn from it, and so are some candidates.
 In every second suggestion the value of a candidate (see `protein.engine.acquisition`) is multiplied by
 
-    [ (1 - w) b(u) + w ]^(B / n),   b(u) the geometric mean of all b_i(u_i)
+    exp( B / n  mean_i ln[ (1 - w_i) b_i(u_i) + w_i ] ),   the mean over the beliefs i
 
-Of the product, points that are drawn from many beliefs would have too little: e^(-k / 2) of the centre for k beliefs.
-What the user holds to be impossible is thus at most 1 / w times less worth than the centres at n = B trials, however
-many beliefs there are, and they fade as trials come in. The other suggestions do not know the beliefs. So there are
-results from elsewhere, which a wrong belief can be told by.
+Of the sum, points that are drawn from many beliefs would have too little: e^(-k / 2) of the centre for k beliefs. What
+the user holds to be impossible is thus at most 1 / w times less worth than the centres at n = B trials, however many
+beliefs there are, and they fade as trials come in. The other suggestions do not know the beliefs. So there are results
+from elsewhere, which a wrong belief can be told by.
 
 A belief is tested against the results before it is followed. If it is right, the mean score over values that are drawn
 from it, at the best points that are known, is higher than that over the whole range. By the score model the difference
 of the two means is normally distributed. Before any result it is as likely above 0 as below. So the results make the
-belief P(above 0) / P(below 0) times likelier to be right than wrong, which turns w into the probability that it is
-wrong. Above `EngineSettings.belief_dropped`, this suggestion ignores the belief. Nothing is remembered: later results
-may bring it back. A belief about the cost parameter is not tested, since scores rise with it nearly everywhere.
+belief P(above 0) / P(below 0) times likelier to be right than wrong, which gives w. The more a belief is in doubt, the
+less it sways. Above `EngineSettings.belief_dropped` nothing is drawn from it either, and it is said to be contradicted.
+Nothing is remembered: later results may bring it back. A belief about the cost parameter is not tested, since scores
+rise with it nearly everywhere.
 
 Source: Hvarfner et al., piBO: Augmenting Acquisition Functions with User Beliefs for Bayesian Optimization (2022),
 equation 6, for the fading. That a belief is tested while the sweep runs is also done in DynaBO (arXiv 2511.02570), by
@@ -30,6 +31,7 @@ another test.
 """
 
 import dataclasses
+from collections.abc import Mapping
 
 import numpy as np
 from scipy.special import expit, log_ndtr, logit, ndtr, ndtri
@@ -53,18 +55,18 @@ class Beliefs:
     Attributes:
         space: the space.
         positions: of the parameters with a belief.
-        held: those of them whose belief is not dropped.
+        held: w of those of them whose belief is not dropped, by position.
     """
 
     space: Space
     positions: tuple[int, ...]
-    held: tuple[int, ...]
+    held: Mapping[int, float]
 
     @classmethod
-    def of(cls, space: Space) -> "Beliefs | None":
-        """Returns the beliefs of a space; None where it has none."""
+    def of(cls, space: Space, doubt: float = 0.0) -> "Beliefs | None":
+        """Returns the beliefs of a space, each wrong with the probability `doubt`; None where it has none."""
         positions = tuple(i for i, parameter in enumerate(space.parameters) if parameter.belief is not None)
-        return cls(space, positions, positions) if positions else None
+        return cls(space, positions, dict.fromkeys(positions, doubt)) if positions else None
 
     @property
     def center(self) -> dict[int, float]:
@@ -86,12 +88,12 @@ class Beliefs:
             x[:, i] = self._quantile(i, x[:, i])
         return self.space.canonical(x)
 
-    def log_weight(self, x: Array, doubt: float) -> Array:
-        """Returns ln of (1 - w) b(u) + w at `n x d` points, `n`, of the held beliefs; 0 at their centres."""
-        likeness, active = np.ones(len(x)), self.space.active(x)
-        for i in self.held:  # a value that does not exist is as good as the centre
-            likeness *= np.where(active[:, i], self._likeness(i, x[:, i]), 1.0)
-        return np.asarray(np.log((1.0 - doubt) * likeness ** (1.0 / max(len(self.held), 1)) + doubt))
+    def log_weight(self, x: Array) -> Array:
+        """Returns the mean over the held beliefs of ln of (1 - w) b(u) + w at `n x d` points, `n`; 0 at the centres."""
+        total, active = np.zeros(len(x)), self.space.active(x)
+        for i, wrong in self.held.items():  # a value that does not exist is as good as the centre
+            total += np.where(active[:, i], np.log((1.0 - wrong) * self._likeness(i, x[:, i]) + wrong), 0.0)
+        return total / max(len(self.held), 1)
 
     def tested(self, score: ScoreModel, x_known: Array, settings: EngineSettings) -> "Beliefs":
         """Returns the beliefs without those that are wrong with a probability above `belief_dropped`.
@@ -102,8 +104,8 @@ class Beliefs:
             settings: of the engine.
         """
         wrong = expit(logit(settings.belief_doubt) - self.log_odds(score, x_known))
-        kept = [i for i, one in zip(self.positions, wrong.tolist(), strict=True) if one <= settings.belief_dropped]
-        return dataclasses.replace(self, held=tuple(kept))
+        found = zip(self.positions, wrong.tolist(), strict=True)
+        return dataclasses.replace(self, held={i: one for i, one in found if one <= settings.belief_dropped})
 
     def log_odds(self, score: ScoreModel, x_known: Array) -> Array:
         """Returns ln of how many times likelier each belief is right than wrong by the results, as many."""

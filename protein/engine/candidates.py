@@ -120,7 +120,7 @@ def spread(space: Space, centers: Array, settings: EngineSettings, rng: np.rando
 
 def believed(space: Space, beliefs: Beliefs, centers: Array, num_points: int, rng: np.random.Generator) -> Array:
     """Returns valid points drawn from beliefs, at most `num_points x d`: over the whole box, and around the centers."""
-    held, half = beliefs.held, num_points // 2
+    held, half = list(beliefs.held), num_points // 2
     if not held:
         return np.empty((0, space.num_dims))
     near = centers[np.arange(half) % len(centers)]

@@ -119,7 +119,7 @@ class ProteinDesigner:
             self._start_kind, self._start_origin = SuggestionKind.INITIAL_CONFIG, _INITIAL_CONFIG + moved
         self._x_start = space.canonical(space.to_unit(self._start)[None, :])[0]
         self._listed = all_points(space)
-        self._beliefs = Beliefs.of(space)
+        self._beliefs = Beliefs.of(space, settings.belief_doubt)
         self._initial = initial_points(
             space,
             seed=seed,
@@ -553,7 +553,7 @@ class Search:
         """Returns what the beliefs add to the value of candidates, `m`; 0 at their centres, below 0 elsewhere."""
         if self._beliefs is None:
             return np.zeros(len(x))
-        return self._belief_power * self._beliefs.log_weight(x, self._settings.belief_doubt)
+        return self._belief_power * self._beliefs.log_weight(x)
 
     def _reason(self, x: Array, swayed: bool = False) -> str:
         dropped = [] if self._beliefs is None else self._beliefs.dropped

@@ -1,5 +1,6 @@
 """Beliefs: drawn, weighed, tested against results; and what the engine does with right and wrong ones."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -32,7 +33,7 @@ def space(lr: tuple[float, float] | None, opt: tuple[str, float] | None = None) 
 
 
 def beliefs(of: Space) -> Beliefs:
-    found = Beliefs.of(of)
+    found = Beliefs.of(of, SETTINGS.belief_doubt)
     assert found is not None
     return found
 
@@ -90,11 +91,13 @@ def test_any_belief_is_drawn_and_weighed(parameter: Parameter, constrained: bool
     x = believed.sample(20, rng)
     drawn = found.drawn(x)
     assert np.array_equal(believed.canonical(drawn), drawn), "points of the space"
-    weight = found.log_weight(np.concatenate([x, drawn]), 0.1)
+    weight = found.log_weight(np.concatenate([x, drawn]))
     assert np.all((math.log(0.1) - 1e-9 <= weight) & (weight <= 1e-9)), "at most 1 / w less worth"
     center = x[:1].copy()
     center[0, 0] = found.center[0]
-    assert found.log_weight(center, 0.1)[0] == pytest.approx(0.0, abs=1e-6)
+    assert found.log_weight(center)[0] == pytest.approx(0.0, abs=1e-6)
+    doubted = dataclasses.replace(found, held={0: 0.4}).log_weight(np.concatenate([x, drawn]))
+    assert np.all((weight - 1e-9 <= doubted) & (math.log(0.4) - 1e-9 <= doubted)), "what is in doubt sways less"
 
 
 def log_odds(believed: Space, x: Array, scores: Array) -> list[float]:
@@ -208,9 +211,9 @@ def test_what_does_not_exist_is_not_drawn_weighed_or_tested() -> None:
     assert all(("C" in point) == (point["model"] == "svc") for point in points)
     assert 0.85 < sum(point["model"] == "svc" for point in points) / 400 < 0.95
     points = [{"model": "svc", "C": 10.0}, {"model": "svc", "C": 1e-3}, {"model": "forest"}]
-    weight = found.log_weight(believed.to_unit_many(points), 0.1)
-    assert weight[0] == pytest.approx(0.0, abs=1e-6) and weight[1] == pytest.approx(math.log(0.1), abs=1e-3)
-    assert weight[2] == pytest.approx(math.log(0.9 * math.sqrt(0.1 / 0.9) + 0.1)), "of the model alone"
+    weight = found.log_weight(believed.to_unit_many(points))
+    assert weight[0] == pytest.approx(0.0, abs=1e-6) and weight[1] == pytest.approx(0.5 * math.log(0.1), abs=1e-3)
+    assert weight[2] == pytest.approx(0.5 * math.log(0.2)), "of the model alone: 0.9 * 0.1 / 0.9 + 0.1"
     x = believed.to_unit_many([{"model": "forest"}, {"model": "forest"}])
     assert log_odds(believed, x, np.array([0.0, 1.0]))[1] == 0.0
     designer, history = make_designer("protein", believed, None), list[Observation]()
