@@ -1,6 +1,7 @@
 """What the page of `protein view` costs: its start, the table at 1,000 to 100,000 trials, news, memory. One table.
 
     python benchmarks/view_page.py [--folder FOLDER]      stores are made in the folder, and kept there
+    python benchmarks/view_page.py --first                a first visit alone: bytes, round trips, seconds to content
 
 The server is a process of its own, as a user starts it, and the browser is the system's Chromium. Every figure but
 those of starts is the median of `REPEATS`. The times of the server's answers include HTTP and JSON.
@@ -18,7 +19,7 @@ import sys
 import tempfile
 import time
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from typing import Any
 import big_store
 import machine
 import psutil
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, Route, sync_playwright
 
 from protein.storage import open_store
 from protein.types import Outcome, Provenance, Suggestion, SuggestionKind, TrialEnd
@@ -37,6 +38,14 @@ REPEATS = 5
 IDLE_SECONDS = 20.0
 NUM_COLUMNS = 20
 PROVENANCE = Provenance(version="0", git_commit="", machine="", config_hash="")
+# What a first visit opens, and what is its first content.
+FIRST = {
+    "overview": ("overview?sweep=big", ".overview-line"),
+    "home": ("home", ".home-table tbody tr"),
+    "table": ("table?sweep=big", "tbody tr[data-index]"),
+    "front": ("front?sweep=big", ".front-chart canvas"),
+}
+HELD_MS = 600  # after which a page that waits for its answers asks for nothing more
 SORTS = ("-score", "params.train.learning_rate", "origin,-score")
 FILTERS = (
     "train.learning_rate < 1e-3 and state == complete",
@@ -113,6 +122,59 @@ def usable(browser: Browser, address: str, page_name: str = "table", shown: str 
     seconds = time.perf_counter() - begun
     context.close()
     return seconds
+
+
+def first_visit(browser: Browser, address: str, place: str, content: str) -> dict[str, float]:
+    """Returns the seconds until a page's content is there in a new browser, and the bytes that it took.
+
+    Round trips are counted in another visit, in which all answers of a page are held back until it asks for no more.
+    """
+    context = browser.new_context(viewport={"width": 1400, "height": 860})
+    page = context.new_page()
+    session = context.new_cdp_session(page)
+    received = 0
+
+    def count(event: dict[str, Any]) -> None:
+        nonlocal received
+        received += int(event["encodedDataLength"])
+
+    session.on("Network.loadingFinished", count)
+    session.send("Network.enable")
+    begun = time.perf_counter()
+    page.goto(f"{address}#/{place}")
+    page.locator(content).first.wait_for()
+    seconds = time.perf_counter() - begun
+    page.wait_for_timeout(HELD_MS)
+    context.close()
+    held: list[Route] = []
+    context = browser.new_context()
+    page = context.new_page()
+    page.route("**/api/**", lambda route: held.append(route))
+    page.goto(f"{address}#/{place}")
+    trips = 0
+    while not page.locator(content).first.is_visible():
+        page.wait_for_timeout(HELD_MS)
+        trips += bool(held)
+        while held:
+            held.pop().continue_()
+        page.wait_for_timeout(HELD_MS)
+    context.close()
+    return {"seconds": seconds, "kilobytes": received / 1e3, "round trips": trips}
+
+
+def first_visits(folder: Path, browser: Browser, sizes: Sequence[int]) -> list[dict[str, Any]]:
+    rows = []
+    for size in sizes:
+        store = folder / f"view_{size}.db"
+        if not store.exists():
+            big_store.make(store, trials=size, points=POINTS)
+        with serving(store) as (address, _, _):
+            for name, (place, content) in FIRST.items():
+                found = first_visit(browser, address, place, content)
+                rows.append({"trials": size, "page": name, **found})
+                seconds, kilobytes, trips = found.values()
+                print(f"{size:>9,} {name:<10}{seconds:>7.2f} s{kilobytes:>8.0f} kB, {trips:.0f} round trips")
+    return rows
 
 
 def scrolled(page: Page, num_trials: int) -> float:
@@ -203,12 +265,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, help="where the stores are made and kept (default: a temporary folder)")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="numbers of trials")
+    parser.add_argument("--first", action="store_true", help="measure a first visit alone")
     arguments = parser.parse_args()
     os.environ.pop("PROTEIN_STORE", None)
     with tempfile.TemporaryDirectory() as temporary, sync_playwright() as playwright:
         folder = arguments.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        if arguments.first:
+            machine.write_result("view_first", first_visits(folder, browser, arguments.sizes))
+            return
         results = {size: measure(folder, browser, size) for size in arguments.sizes}
         browser.close()
     names = list(next(iter(results.values())))

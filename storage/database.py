@@ -332,6 +332,8 @@ def explain(error: DBAPIError | PoolTimeout, url: sqlalchemy.URL) -> StoreError:
     shown = url.database if sqlite else shown_url(url)
     cause = (error.orig if isinstance(error, DBAPIError) else None) or error
     code = getattr(cause, "sqlite_errorname", None) or getattr(cause, "sqlstate", None) or ""
+    if sqlite and str(cause).startswith(_OTHER_TABLES):  # SQLite has no code of its own for these
+        code = "42703"
     for codes, kind, meaning in _MEANINGS:
         if code.startswith(codes):
             return kind(f"store {shown}: {meaning} ({_one_line(cause)})")
@@ -341,6 +343,7 @@ def explain(error: DBAPIError | PoolTimeout, url: sqlalchemy.URL) -> StoreError:
     return StoreError(f"store {shown}: refused ({_one_line(cause)}); nothing was written")
 
 
+_OTHER_TABLES = ("no such table", "no such column")
 _MEANINGS: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
     (
         ("SQLITE_FULL", "53100"),
@@ -366,6 +369,11 @@ _MEANINGS: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
         ("SQLITE_NOTADB", "SQLITE_CORRUPT"),
         StoreError,
         "not a SQLite database, or damaged; restore it from a copy, or give another path with --store",
+    ),
+    (
+        ("42703", "42P01"),
+        StoreError,
+        "another version of protein has upgraded it meanwhile; end this program, and start it again with that version",
     ),
 )
 

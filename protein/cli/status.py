@@ -46,7 +46,7 @@ def run(command: Command) -> int:
     with working("reading"), stores.opened(arguments.store) as store:
         sweeps = store.list_sweeps() if arguments.sweep is None else [stores.find(store, arguments.sweep)]
         known = store.summaries([sweep.id for sweep in sweeps])
-        now = {sweep.id: alive(store, sweep) for sweep in sweeps}
+        now = {sweep.id: alive(store, sweep, known[sweep.id]) for sweep in sweeps}
         far = [(sweep, _progress(store, sweep, known[sweep.id])) for sweep in sweeps]
         details = (
             None if arguments.sweep is None else _Details.read(store, sweeps[0], known[sweeps[0].id], arguments.store)

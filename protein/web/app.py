@@ -109,7 +109,6 @@ class Opening:
             store = self._open.enter_context(stores.opened(self._url))
             viewer = Viewer(store, self._url, self.stopping, artifacts=self._artifacts)
             self._first.open(modules, viewer)
-            viewer.preload()
             self._rest.open(_modules([name for name in PAGES if name not in FIRST_PAGES]), viewer)
         except Exception as error:  # kept for `serve_on`, which raises it: a thread has nobody to tell
             self.error = error

@@ -4,7 +4,6 @@ A frame is read when a page first asks for its sweep. Later it is brought up to 
 every `REFRESH_SECONDS`, however many pages ask. Sweeps that no page asks for cost nothing.
 """
 
-import contextlib
 import dataclasses
 import math
 import os
@@ -18,7 +17,7 @@ from typing import Any, TypeVar
 
 from protein.api import stores
 from protein.engine.sample import MAX_WHOLE
-from protein.errors import ProteinError, StoreUnavailable, UsageError
+from protein.errors import StoreUnavailable, UsageError
 from protein.ports import Store
 from protein.spelling import nearest
 from protein.types import SweepRecord
@@ -120,12 +119,6 @@ class Viewer:
                     give_back()
                 kept.read_at = now
             return kept.frame
-
-    def preload(self) -> None:
-        """Reads the newest sweep, which a page shows first. An error is left to the page that meets it."""
-        with contextlib.suppress(ProteinError):
-            for name in list(self.sweeps())[-1:]:
-                self.frame(name)
 
     def compute(self, num_trials: int, work: Callable[..., T], *given: Any) -> T:
         """Returns what a function of a module returns. Of a large sweep, a process of its own calls it.

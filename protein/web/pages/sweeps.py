@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 from starlette.routing import BaseRoute
 
+from protein.analysis import filters
 from protein.analysis.columns import Column, Kind, column_of
 from protein.columns import SweepSummary
 from protein.direction import shown_score
 from protein.run.lease import dead_owners
-from protein.sweep.ownership import Life, alive, life_lines
+from protein.sweep.ownership import Alive, Life, alive, life_lines
 from protein.types import ARCHIVED, Request, SuggestionKind, SweepRecord, TrialEnd, TrialState
-from protein.view import data
+from protein.view import data, text
 from protein.web.answers import Query, get
 from protein.web.frame import Frame, Table
 from protein.web.pages.table import chosen, ordered
@@ -41,9 +42,9 @@ HOME: Mapping[str, Kind] = {
     "spent_seconds": Kind.NUMBER,
     "budget_seconds": Kind.NUMBER,
     "trials": Kind.INTEGER,
-    "failed": Kind.INTEGER,
-    "interrupted": Kind.INTEGER,
-    "running": Kind.INTEGER,
+    "failed_trials": Kind.INTEGER,
+    "interrupted_trials": Kind.INTEGER,
+    "running_trials": Kind.INTEGER,
     "created_at": Kind.TIME,
     "tags": Kind.TAGS,
     "archived": Kind.BOOLEAN,
@@ -82,12 +83,29 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
             kept[sweep.id] = version, found
         return found
 
+    resting: dict[int, tuple[tuple[int, int], Alive]] = {}  # lives that only another trial can change
+
+    def life(sweep: SweepRecord, counted: SweepSummary) -> Alive:
+        version = (sum(counted.ends.values()), len(counted.waiting))
+        if not sweep.ended and not counted.running and resting.get(sweep.id, (None,))[0] == version:
+            return resting[sweep.id][1]
+        now = alive(viewer.store, sweep, counted)
+        if now.life is not Life.RUNS:
+            resting[sweep.id] = version, now
+        return now
+
     def home(query: Query) -> dict[str, Any]:
         records = list(viewer.sweeps().values())[::-1]
         counted = viewer.store.summaries()
-        rows = [_row(viewer, sweep, counted[sweep.id], best) for sweep in records if sweep.id in counted]
+        rows = [
+            _row(sweep, counted[sweep.id], life(sweep, counted[sweep.id]), best)
+            for sweep in records
+            if sweep.id in counted
+        ]
         table = table_of(rows)
-        order = ordered(table, query.text("filter"), query.text("sort", "-created_at"))
+        words = column_of([None] * len(table), Kind.TEXT, [*_STATES.values(), "paused", "stopping", "failed"])
+        shown_as = filters.Shown(number=text.table_number, words={"state": words})
+        order = ordered(table, query.text("filter"), query.text("sort", "-created_at"), shown_as)
         archived = table.columns["archived"].values == 1
         hidden = 0 if query.flag("archived") else int(np.count_nonzero(archived[order]))
         order = order[~archived[order]] if hidden else order
@@ -110,10 +128,9 @@ def table_of(rows: Sequence[Mapping[str, Any]]) -> Table:
     return Table(columns=columns, revisions=np.zeros(len(rows), np.int64))
 
 
-def _row(viewer: Viewer, sweep: SweepRecord, counted: SweepSummary, best: _FindBest) -> dict[str, Any]:
+def _row(sweep: SweepRecord, counted: SweepSummary, now: Alive, best: _FindBest) -> dict[str, Any]:
     spec = sweep.spec
     counts = data.counts_of(counted.ends, len(counted.waiting))
-    now = alive(viewer.store, sweep, counted)
     state = _STATES[now.life]
     if now.life is Life.ENDED and (sweep.ended.startswith("error: ") or (counts.failed and not counts.complete)):
         state = "failed"
@@ -136,9 +153,9 @@ def _row(viewer: Viewer, sweep: SweepRecord, counted: SweepSummary, best: _FindB
         "spent_seconds": counted.spent_seconds,
         "budget_seconds": sweep.max_cost_seconds,
         "trials": counts.finished,
-        "failed": counts.failed,
-        "interrupted": counts.interrupted + gone,
-        "running": counts.running - gone,
+        "failed_trials": counts.failed,
+        "interrupted_trials": counts.interrupted + gone,
+        "running_trials": counts.running - gone,
         "created_at": sweep.created_at.timestamp(),
         "tags": tuple(tag for tag in spec.tags if tag != ARCHIVED),
         "archived": ARCHIVED in spec.tags,

@@ -21,7 +21,7 @@
 // Modules import each other by relative paths with names in braces, one import a line, and export declarations.
 // The report packs them into one file by these rules (see protein/web/report).
 
-import { ServerApi } from "./lib/api.js";
+import { address, ServerApi } from "./lib/api.js";
 import { fill, h, stateOf } from "./lib/dom.js";
 import { bind, listen, showHelp } from "./lib/keys.js";
 import { sweepPicker } from "./lib/picker.js";
@@ -30,7 +30,9 @@ import { State } from "./lib/state.js";
 import { followSystem, setTheme, theme } from "./lib/theme.js";
 
 const MOST_SWEEPS = 20; // in one view; protein/web/viewer.py refuses more
-const PAGES = [ // the one behind Home is where a sweep opens
+const HOME = "home";
+const FIRST = "overview"; // where a sweep opens
+const ALL = [
   { name: "home", title: "Home", key: "h" },
   { name: "overview", title: "Overview", key: "o" },
   { name: "table", title: "Table", key: "t" },
@@ -43,6 +45,7 @@ const PAGES = [ // the one behind Home is where a sweep opens
 
 const main = document.getElementById("main");
 const api = globalThis.proteinApi ?? new ServerApi(); // a report brings its own
+const PAGES = ALL.filter((page) => api.live || page.name !== HOME); // a report is about its sweeps alone
 const state = new State(stateChanged);
 const selection = new Selection(state);
 const sweeps = []; // the same list for ever: pages hold it
@@ -58,8 +61,7 @@ let epoch = "";
 followSystem();
 listen();
 drawTools();
-const shown = api.live ? PAGES : PAGES.slice(1); // a report is of few sweeps, and has no Home
-for (const page of shown) bind(`g ${page.key}`, `go to ${page.title}`, () => state.go(page.name));
+for (const page of PAGES) bind(`g ${page.key}`, `go to ${page.title}`, () => state.go(page.name));
 bind("?", "show these keys", showHelp);
 bind("d", "dark or light", () => setTheme(theme() === "dark" ? "light" : "dark"));
 bind("w", "choose sweeps", () => picker.open());
@@ -69,7 +71,7 @@ const picker = sweepPicker(document.getElementById("picker"), {
 
 /** Shows other sweeps, without what the address says of the earlier ones alone: a column, a metric, a trial. */
 function chooseSweeps(names) {
-  if (state.page === "trial" && state.path.length && !names.includes(state.path[0])) return state.go("overview", { sweep: names, sel: "" });
+  if (state.page === "trial" && state.path.length && !names.includes(state.path[0])) return state.go(FIRST, { sweep: names, sel: "" });
   const gone = state.sweeps.every((name) => names.includes(name)) ? {} : { metric: "", at: "", of: "", zoom: "" };
   for (const key of ["sort", "group"]) if (gone.metric === "" && /(params|metrics|timings)\./.test(state.get(key))) gone[key] = "";
   // The sides of a comparison have their labels by position, so they are of these very sweeps.
@@ -80,6 +82,7 @@ function chooseSweeps(names) {
 async function start() {
   fill(main, stateOf("loading", "Loading the sweeps"));
   listed = loadSweeps();
+  if (api.live && !state.page && !state.sweeps.length) ahead.set(...asked("/home", { sort: "-created_at" })); // it opens at Home, most likely
   stateChanged([], state);
   try {
     await listed;
@@ -94,11 +97,21 @@ async function start() {
   stateChanged([], state);
 }
 
+const ahead = new Map(); // address -> an answer that was asked for before the page was known
+
+function asked(path, params) {
+  const answer = api.get(path, params);
+  answer.catch(() => {}); // it is awaited where it is used
+  return [address(path, params), answer];
+}
+
 /** The same data, but no answer before the list of sweeps is there, nor a refusal: the address may name a sweep that is not. */
 const pageApi = {
   live: api.live, about: api.about, post: (...given) => api.post(...given), url: (...given) => api.url(...given),
-  async get(...given) {
-    const answer = api.get(...given);
+  async get(path, params, more) {
+    const early = ahead.get(address(path, params));
+    ahead.clear();
+    const answer = early ?? api.get(path, params, more);
     answer.catch(() => {}); // it is awaited below
     await listed;
     return answer;
@@ -140,8 +153,8 @@ if (api.live) {
 /** Opens what the address says, or tells the open page which keys changed. */
 async function stateChanged(keys) {
   if (loaded && !sweeps.length) return showNoSweep();
-  if (!state.page && (loaded || state.sweeps.length)) state.page = state.sweeps.length || sweeps.length === 1 || !api.live ? PAGES[1].name : PAGES[0].name;
-  const atHome = state.page === PAGES[0].name;
+  if (!state.page && (loaded || state.sweeps.length)) state.page = state.sweeps.length || sweeps.length === 1 || !api.live ? FIRST : HOME;
+  const atHome = state.page === HOME;
   const [of] = state.page === "trial" ? state.path : [];
   if (of && (!loaded || isKnown(of)) && !state.sweeps.includes(of)) state.set({ sweep: [of] }, { silent: true }); // a trial's address names its sweep
   if (loaded) chooseKnown(atHome);
@@ -181,18 +194,18 @@ async function open(now) {
   const page = PAGES.find((one) => one.name === state.page);
   const root = h("div", { class: `page page-${state.page}` });
   if (!page) {
-    fill(main, stateOf("error", `There is no page “${state.page}”.`, h("a", { href: state.link(PAGES[1].name), text: `Go to the page ${PAGES[1].title}` })));
+    fill(main, stateOf("error", `There is no page “${state.page}”.`, h("a", { href: state.link(FIRST), text: "Go to the overview" })));
     return;
   }
-  const waiting = h("div", { class: "waiting" }, h("h1", { text: page === PAGES[0] ? "Sweeps" : `${page.title} of ${state.path.join(" ") || state.sweeps.join(", ")}` }), stateOf("loading", "Loading"));
+  const waiting = h("div", { class: "waiting" }, h("h1", { text: page.name === HOME ? "Sweeps" : `${page.title} of ${state.path.join(" ") || state.sweeps.join(", ")}` }), stateOf("loading", "Loading"));
   fill(main, h("h1", { class: "visually-hidden", text: waiting.firstChild.textContent }), root, waiting); // it is seen until the first answer comes
   watch();
   try {
     const { render } = await import(`./pages/${page.name}.js`);
     if (signal.aborted) return;
     fill(root);
-    const first = async (...asked) => {
-      const answer = await pageApi.get(...asked);
+    const first = async (...given) => {
+      const answer = await pageApi.get(...given);
       waiting.remove();
       return answer;
     };
@@ -281,9 +294,9 @@ async function refreshSweeps() {
     await loadSweeps();
     if (none && sweeps.length) stateChanged([], state);
     quietly(view?.sweepsChanged?.());
-    const [gone] = state.page === PAGES[0].name ? [] : state.sweeps.filter((name) => !isKnown(name));
+    const [gone] = state.page === HOME ? [] : state.sweeps.filter((name) => !isKnown(name));
     notice(gone && `The store does not hold “${gone}” any more: it was removed or renamed. This page shows what it knew.`, { kind: "warn", key: "removed",
-      action: { text: "All sweeps", run: () => state.go(PAGES[0].name, { sweep: state.sweeps.filter(isKnown), sel: "", filter: "" }) } });
+      action: { text: "All sweeps", run: () => state.go(HOME, { sweep: state.sweeps.filter(isKnown), sel: "", filter: "" }) } });
   } catch (error) {
     if (error.status === undefined) throw error; // the stream tells that the server is gone
   }
@@ -325,7 +338,7 @@ function notice(text, { kind = "info", key = text, seconds = 0, action = null } 
 }
 
 function drawPages() {
-  const links = shown.map((page) => h("a", {
+  const links = PAGES.map((page) => h("a", {
     href: state.link(page.name), "aria-current": page.name === state.page ? "page" : null, text: page.title,
   }));
   const nav = fill(document.getElementById("pages"), links);

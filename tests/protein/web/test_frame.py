@@ -1,9 +1,11 @@
 """Frames: what the store holds comes back as columns, and updates by cursor equal a frame that is read anew."""
 
+import contextlib
 import csv
 import dataclasses
 import io
 import math
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -17,7 +19,7 @@ from store_samples import PROVENANCE, complete, filled_sweep, new_sweep, points,
 
 from protein.analysis.columns import Kind, column_of
 from protein.engine.history import whole_run_shares
-from protein.errors import StoreUnavailable, UsageError
+from protein.errors import StoreError, StoreUnavailable, UsageError
 from protein.ports import Store
 from protein.storage import open_store, open_whole_store
 from protein.types import QUEUED, Limit, Outcome, Suggestion, SuggestionKind, TrialEnd, TrialState, told
@@ -329,6 +331,20 @@ def test_a_store_that_was_replaced_is_said(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(viewer_module, "REFRESH_SECONDS", -1.0)
     with pytest.raises(StoreUnavailable, match="was removed or replaced; end protein view"):
         viewer.sweeps()
+    store.close()
+
+
+def test_a_store_that_was_upgraded_meanwhile_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "protein.db"
+    fill_loss(f"sqlite:///{path}", num_trials=2)
+    store = open_store(str(path))
+    viewer = Viewer(store, str(path), threading.Event())
+    viewer.frame("loss")
+    monkeypatch.setattr(viewer_module, "REFRESH_SECONDS", -1.0)
+    with contextlib.closing(sqlite3.connect(path)) as newer:  # as a migration of a later version may
+        newer.execute("ALTER TABLE trials RENAME COLUMN lost_seconds TO undone_seconds")
+    with pytest.raises(StoreError, match="another version of protein has upgraded it meanwhile; end this program"):
+        viewer.frame("loss")
     store.close()
 
 

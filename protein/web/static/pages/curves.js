@@ -63,10 +63,13 @@ export async function render(root, context) {
   }, signal);
   context.keys.bind("l", "logarithmic values", () => { logY.input.checked = !logY.input.checked; state.set({ logy: logY.input.checked ? 1 : "" }); }, signal);
   context.keys.bind("m", "more curves", () => { const n = STEPS.find((one) => one > limit()); if (n && found.total > limit()) state.set({ n }); }, signal);
-  const columns = (await api.get("/table", { sweep: state.sweeps, limit: 0 }, { signal })).columns;
-  group.set([["", "each its own"], ...columnChoices(columns, title)], state.get("group"));
+  let columns = [];
+  const prepared = Promise.all([uplot(), api.get("/table", { sweep: state.sweeps, limit: 0 }, { signal }).then((answer) => {
+    columns = answer.columns;
+    group.set([["", "each its own"], ...columnChoices(columns, title)], state.get("group"));
+  })]); // asked for together with the curves
+  prepared.catch(() => {}); // it is awaited there
   onTheme(() => draw(), signal);
-  await uplot(); // so that no two calls of `draw` make one chart twice
   await load();
 
   function further() {
@@ -89,6 +92,7 @@ export async function render(root, context) {
     let answers = await curves(usual ? "best" : pick());
     const young = usual && !answers[0].total;
     if (young) answers = await curves("newest");
+    await prepared;
     if (mine !== asked || signal.aborted) return;
     unscored = young;
     [found] = answers;

@@ -111,7 +111,7 @@ export async function render(root, context) {
     const name = of(row, "sweep");
     const [low, high, budget, spent] = ["score_low", "score_high", "budget_seconds", "spent_seconds"].map((key) => of(row, key));
     const how = of(row, "state");
-    const others = [["failed", "failed"], ["interrupted", "interrupted"], ["running", "running"]].filter(([key]) => of(row, key)).map(([key, text]) => `${of(row, key)} ${text}`);
+    const others = [["failed_trials", "failed"], ["interrupted_trials", "interrupted"], ["running_trials", "running"]].filter(([key]) => of(row, key)).map(([key, text]) => `${of(row, key)} ${text}`);
     const best = of(row, "best");
     return h("tr", { class: chosen.has(name) ? "chosen" : null },
       h("td", { class: "box" }, h("input", { type: "checkbox", checked: chosen.has(name), dataset: { key: name }, "aria-label": `Choose ${name}`, onchange: (event) => {

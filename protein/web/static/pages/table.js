@@ -24,6 +24,7 @@ const SCORES = ["score", "predicted_score", "predicted_score_low", "predicted_sc
 const MAX_SPECIAL = 3; // sweeps whose recommended and initial configs stand above the rows
 const FIT_MS = 60_000; // between two fits of the model for them
 const AGAIN_MS = 1500; // until it is asked again for what is being computed
+const ROWS_AHEAD = 100; // as lib/grid.js asks for at first
 const ALWAYS = ["state", "end", "reason", "excluded"]; // asked for even where they are not shown: rows look by them
 
 export async function render(root, context) {
@@ -32,6 +33,7 @@ export async function render(root, context) {
   let shownKeys = []; // columns that are shown
   let askedKeys = []; // columns of the rows: those, and others behind them
   let rowsByKey = new Map(); // rows of that version
+  let ahead = null; // gives the first rows, where they were asked for early
   let round = 0; // counts what was asked for anew: an answer to an earlier question is not used
   let focus = 0; // the row of the keyboard
   let anchor = 0; // where a selection with shift began
@@ -85,7 +87,7 @@ export async function render(root, context) {
     const base = rowsByKey; // of that version: what an answer leaves out is as it is here
     const again = fresh && base.size ? { known: version, schema } : {};
     const asked = { sweep: state.sweeps, filter: state.get("filter"), sort: state.get("sort", DEFAULT_SORT), offset, limit, column: [...shownKeys, ...ALWAYS.filter((key) => !shownKeys.includes(key))] };
-    let found = await api.get("/table", { ...asked, ...again }, { signal });
+    let found = (await ahead?.(asked)) ?? await api.get("/table", { ...asked, ...again }, { signal });
     let rows = taken(found, base);
     if (!rows) {
       found = await api.get("/table", asked, { signal });
@@ -120,14 +122,31 @@ export async function render(root, context) {
     return matching === total ? counted(total, "trial") : `${whole(matching)} of ${counted(total, "trial")}`;
   }
 
+  /**
+   * Asks for the first rows while their columns are not known yet: for all of them. Returns what gives this answer to the
+   * same question, once, and null to any other.
+   */
+  function askAhead() {
+    const early = { sweep: state.sweeps, filter: state.get("filter"), sort: state.get("sort", DEFAULT_SORT), offset: 0, limit: ROWS_AHEAD };
+    const answer = api.get("/table", early, { signal }).catch(() => null); // asked again, it says why
+    return async ({ column, ...asked }) => {
+      ahead = null;
+      const found = JSON.stringify(asked) === JSON.stringify(early) ? await answer : null;
+      const places = column.map((key) => found?.shown.indexOf(key) ?? -1);
+      return places.includes(-1) ? null : { ...found, shown: column, rows: found.rows.map((row) => places.map((place) => row[place])) };
+    };
+  }
+
   /** Everything anew: other sweeps, filter, order or columns; `stay`: at the same place, as only columns are others. */
   async function reset({ stay = false } = {}) {
     rowsByKey = new Map();
     const mine = round += 1;
     try {
       if (!known.columns.length) {
+        const early = api.live && !state.get("group") ? askAhead() : null; // together with the names of the columns
         const found = await api.get("/table", { sweep: state.sweeps, limit: 0 }, { signal });
         if (!found.total) return empty();
+        ahead = early;
         known = { ...known, columns: found.columns };
         filter.offer();
       }
