@@ -65,6 +65,7 @@ def curves(
     by: str | None = None,
     log_x: bool = False,
     smooth: float = 0.0,
+    mean: bool = False,
 ) -> "Figure":
     """Draws learning curves: those of the front in color, all others in gray behind them.
 
@@ -76,13 +77,15 @@ def curves(
         by: a parameter; the curves of all trials are drawn in the color of its value.
         log_x: whether x is logarithmic.
         smooth: weight of the past in an exponential mean, from 0 (none) to below 1.
+        mean: whether to draw the mean of each sweep, with a band of one standard deviation; with `by` the mean of each
+            value of the parameter, or of four groups of values.
 
     Raises:
         UsageError: there is no such sweep, trial or parameter, no curve has a score, or the sweeps share no axis.
         StoreError: the store cannot be read.
     """
     found = _read(sweeps, store, curves_of=lambda records: curve_figures.needed(records, trials))
-    return curve_figures.curves(found, x=x, trials=trials, by=by, log_x=log_x, smooth=smooth)
+    return curve_figures.curves(found, x=x, trials=trials, by=by, log_x=log_x, smooth=smooth, mean=mean)
 
 
 def history(*sweeps: str | SweepResult, store: Place | None = None) -> "Figure":

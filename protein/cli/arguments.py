@@ -420,6 +420,8 @@ class PlotArguments(StoreArguments):
     """Curves: draw them over a logarithmic axis."""
     smooth: Annotated[float | None, value_spec(float, "--smooth"), shown("FLOAT", "(default: 0)")] = None
     """Curves: weight of the past in an exponential mean, from 0 to below 1."""
+    mean: Switch = False
+    """Curves: draw the mean of each sweep, or of each value of `--by`, with a band of one standard deviation."""
     params: Annotated[str | None, shown("NAME[,NAME...]", "(default: up to 10 in which trials differ)")] = None
     """Parallel: the parameters to draw, in this order."""
     target: Annotated[str | None, shown("score|cost", "(default: score)")] = None

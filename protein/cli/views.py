@@ -29,7 +29,7 @@ from protein.view.figures.style import file_format, save
 KINDS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "front": (plots.front, ()),
     "history": (plots.history, ()),
-    "curves": (plots.curves, ("x", "trials", "by", "log_x", "smooth")),
+    "curves": (plots.curves, ("x", "trials", "by", "log_x", "smooth", "mean")),
     "parallel": (plots.parallel, ("params",)),
     "importance": (plots.importance, ("target",)),
     "compare": (plots.compare, ("env", "reference", "each")),
@@ -93,6 +93,7 @@ def run_plot(command: Command) -> int:
         "by": arguments.by,
         "log_x": arguments.log_x or None,
         "smooth": arguments.smooth,
+        "mean": arguments.mean or None,
         "params": _listed(arguments.params),
         "target": arguments.target,
         "env": _listed(arguments.env),

@@ -1,7 +1,8 @@
 """Learning curves of a sweep's trials: score against seconds, steps, or the fraction of the run.
 
 One sweep: the trials of its front (or those asked for) in colors that darken with cost, over all others in gray.
-Several sweeps: the trials of each front in the sweep's color. Or all curves in the color of a parameter's value.
+Several sweeps: the trials of each front in the sweep's color. Or all curves in the color of a parameter's value. Or
+the mean of each group (sweep, choice) with a band of one standard deviation, over all curves in gray.
 
 The last mark of a curve says how the trial ended: a dot is its final score, a ring a trial that was cut short, a cross
 one that failed.
@@ -16,12 +17,12 @@ import numpy as np
 
 from protein.direction import shown_score
 from protein.errors import UsageError
-from protein.spelling import nearest
+from protein.spelling import counted, nearest
 from protein.trainer.kinds import LANGUAGE, kind_of
-from protein.types import Direction, TrialRecord, TrialState
+from protein.types import Direction, ParamValue, TrialRecord, TrialState
 from protein.view import text
 from protein.view.figures import style
-from protein.view.figures.style import OTHER_COLOR, Subject, coordinates, known_params
+from protein.view.figures.style import OTHER_COLOR, Scale, Subject, coordinates, known_params
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,6 +31,7 @@ Axis = Literal["seconds", "steps", "fraction"]
 AXES: tuple[Axis, ...] = get_args(Axis)
 MAX_CURVES = 12  # in colors, unless they were asked for
 MAX_BEHIND = 300  # in gray behind them, or in the colors of a parameter
+_PARTS = 4  # groups of curves by a parameter with many values
 _MOST_ASKED = 500  # trials that are asked for by number
 MAX_POINTS = 600  # of one curve: about as many as the picture has columns
 _LABELS = {
@@ -57,6 +59,7 @@ def curves(
     by: str | None = None,
     log_x: bool = False,
     smooth: float = 0.0,
+    mean: bool = False,
 ) -> "Figure":
     """Returns the picture.
 
@@ -67,6 +70,7 @@ def curves(
         by: a parameter whose value gives the color; None: see the head of this file.
         log_x: whether x is logarithmic.
         smooth: weight of the past in an exponential mean, from 0 (none) to below 1.
+        mean: whether to draw the mean of each sweep, or with `by` of each value or quarter of values, with its band.
 
     Raises:
         UsageError: there is no curve with a score, a trial or a parameter that is not there, a value out of its range,
@@ -90,7 +94,9 @@ def curves(
         axes = figure.add_subplot()
         drawn = list(itertools.chain.from_iterable(lines))
         style.score_axis(axes, [_stored(y, direction) for line in drawn for y in _all_y(line)], direction)
-        if by is not None:
+        if mean:
+            _means(axes, sweeps, lines, by)
+        elif by is not None:
             _by_value(figure, axes, sweeps, drawn, by)
         elif len(sweeps) == 1:
             _one(axes, sweeps[0], lines[0], trials, direction)
@@ -186,6 +192,73 @@ def _by_value(figure: Any, axes: Any, sweeps: Sequence[Subject], lines: Sequence
     bar.set_ticks([place for place, _ in scale.ticks()], labels=[label for _, label in scale.ticks()])
     bar.set_label(style.plain(by))
     bar.outline.set_visible(False)
+
+
+def _means(axes: Any, sweeps: Sequence[Subject], lines: Sequence[Sequence[_Line]], by: str | None) -> None:
+    groups: dict[str, list[_Line]] = {}
+    if by is None:
+        for (record, _), of_sweep in zip(sweeps, lines, strict=True):
+            groups[text.shorten(record.spec.name, 40)] = list(of_sweep)
+    else:
+        groups = _groups(sweeps, [line for of_sweep in lines for line in of_sweep], by)
+    for position, (name, of_group) in enumerate(groups.items()):
+        if not of_group:
+            continue
+        ink = style.ink(position)
+        for line in thin(of_group, MAX_BEHIND // len(groups) + 1):
+            axes.plot(line.x, line.y, color=ink.color, linewidth=0.6, alpha=0.2)
+        x, value, spread = mean_of([(line.x, line.y) for line in of_group])
+        axes.fill_between(x, value - spread, value + spread, color=ink.color, alpha=0.18, linewidth=0)
+        label = f"{style.plain(name)} ({counted(len(of_group), 'curve')})"
+        axes.plot(x, value, ink.line, marker="." if len(x) == 1 else "", color=ink.color, linewidth=2.0, label=label)
+
+
+def _groups(sweeps: Sequence[Subject], lines: Sequence[_Line], by: str) -> dict[str, list[_Line]]:
+    """Returns the curves by the value of a parameter: of numbers with many values, `_PARTS` groups of about as many."""
+    known = known_params(sweeps)
+    if by not in known:
+        raise UsageError(f"no trial has a parameter '{by}'{nearest(by, known)}")
+    having = [line for line in lines if by in line.trial.params]
+    scale = coordinates(sweeps, by)
+    # Not by their places alone: values outside the range all stand at its ends.
+    having.sort(key=lambda line: _order(line.trial.params[by], scale))
+    values = [text.param(line.trial.params[by]) for line in having]
+    if scale.choices or len(set(values)) <= _PARTS:
+        return {
+            f"{by} = {value}": [one for one, v in zip(having, values, strict=True) if v == value] for value in values
+        }
+    groups: dict[int, list[int]] = {}
+    for place, value in enumerate(values):  # equal values stay together
+        groups.setdefault(_PARTS * values.index(value) // len(values), []).append(place)
+    return {
+        f"{by} = {values[own[0]]}" + (f" to {values[own[-1]]}" if values[own[0]] != values[own[-1]] else ""): [
+            having[place] for place in own
+        ]
+        for own in groups.values()
+    }
+
+
+def _order(value: ParamValue, scale: Scale) -> tuple[float, float]:
+    number = isinstance(value, int | float) and not scale.choices
+    return scale.place(value), float(value) if number else 0.0
+
+
+def mean_of(curves: Sequence[tuple[Sequence[float], Sequence[float]]], most: int = 300) -> tuple[Any, Any, Any]:
+    """Returns the mean of n curves: x, value and one standard deviation, `num_points` each.
+
+    Between two points a curve is the line through them; beyond its ends it is not counted. The mean ends where fewer
+    than half of the curves go on. The page Curves has the same.
+    """
+    places = np.unique(np.concatenate([np.asarray(x, dtype=np.float64) for x, _ in curves]))
+    if len(places) > most:
+        places = np.linspace(places[0], places[-1], most)
+    rows = np.array([np.interp(places, x, y, left=np.nan, right=np.nan) for x, y in curves])
+    count = (~np.isnan(rows)).sum(axis=0)
+    kept = (count > 0) & (2 * count >= len(curves))
+    places, rows, count = places[kept], rows[:, kept], count[kept]
+    value = np.nansum(rows, axis=0) / count
+    spread = np.sqrt(np.nansum((rows - value) ** 2, axis=0) / np.maximum(count - 1, 1))
+    return places, value, spread
 
 
 def _draw(

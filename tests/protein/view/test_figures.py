@@ -241,6 +241,31 @@ def test_a_point_alone_is_drawn_as_such() -> None:
         assert alone and all(line.get_marker() not in ("", "None") for line in alone)
 
 
+def test_means_of_curves_by_sweep_and_by_value() -> None:
+    records = [
+        dataclasses.replace(one, params={"lr": 10.0**-i, "act": ["relu", "tanh"][i % 2], "layers": 1})
+        for i, one in enumerate(many(12))
+    ]
+    subject = (sweep(space=SPACE), records)
+
+    def drawn(figure: Figure) -> list[str]:
+        [legend] = figure.legends
+        bands = [one for one in the_axes(figure).collections if isinstance(one, FillBetweenPolyCollection)]
+        assert len(bands) == len(legend.get_texts())
+        return [words.get_text() for words in legend.get_texts()]
+
+    number = sum(bool(one.curve) for one in records)
+    assert drawn(curves([subject], mean=True)) == [f"pong ({number} curves)"]
+    assert len(drawn(curves([subject, (sweep("b"), many(5))], mean=True))) == 2
+    named = drawn(curves([subject], by="act", mean=True))
+    assert [name.split(" (")[0] for name in named] == ["act = relu", "act = tanh"]
+    parts = drawn(curves([subject], by="lr", mean=True))
+    assert len(parts) == 4 and parts[0].startswith("lr = 1e-11 to ")
+    assert sum(int(name.split("(")[1].split()[0]) for name in parts) == number
+    with pytest.raises(UsageError, match="no trial has a parameter 'lrr'; did you mean 'lr'"):
+        curves([subject], by="lrr", mean=True)
+
+
 def test_heads_of_parallel_coordinates_do_not_overlap() -> None:
     names = ["train.optimizer.a_very_long_name_of_a_parameter_indeed", "x", "y." * 20 + "end", "unbrokenname" * 4, "b"]
     records = [dataclasses.replace(one, params=dict.fromkeys(names, float(one.number))) for one in many(12)]

@@ -39,7 +39,7 @@ export function frontOption({ sweeps, expected, layers, theme, selection, under,
     if (tails(sweep).length) series.push(tailLines(sweep, theme, name));
     if (layers.has("predicted")) series.push(...predictions(sweep, theme, name));
     series.push(...points(sweep, theme, several ? color : null, [begin, floor], name, selection));
-    if (layers.has("measured")) series.push(measured(sweep, several ? color : theme.series[1], edge, name, several));
+    if (layers.has("measured") && sweep.front.length) series.push(measured(sweep, several ? color : theme.series[1], edge, name, several));
     if (layers.has("expected") && front.length) series.push(...steps(sweep, front, color, edge, name));
   });
   const picked = (chosen || []).filter(({ one }) => one);
@@ -53,7 +53,7 @@ export function frontOption({ sweeps, expected, layers, theme, selection, under,
     legend: { data: legend(series), selectedMode: true },
     tooltip: { trigger: "item", formatter, enterable: false },
     xAxis: { ...axis, name: waited.length ? "cost: seconds of training without other programs; tails: as measured" : "cost: seconds of training" },
-    yAxis: { type: "value", name: label, min: zoomed ? zoom[2] : bottom, max: zoomed ? zoom[3] : top, inverse },
+    yAxis: { type: "value", name: label, min: zoomed ? zoom[2] : bottom, max: zoomed ? zoom[3] : top, inverse, axisLabel: { show: scores.length > 0 } },
     series,
   };
 }

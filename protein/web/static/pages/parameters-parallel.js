@@ -8,6 +8,7 @@ import { coloring, rampCss, shortNames } from "../lib/coloring.js";
 import { isLog, powerTicks, scoreAxisOf } from "../lib/scales.js";
 
 const ABSENT = "no value"; // of a parameter that is not active in a trial
+const HEAD = 16; // pixels: the height of a parameter's name
 const ROOM = 0.14; // of an axis, below its range, for these
 const TITLES = { cost_seconds: "cost", score: "score" };
 
@@ -52,6 +53,10 @@ export async function parallelCard(context, tools, room) {
     const scores = numbers(found.axes.find((one) => one.key === "score").values);
     const better = scoreAxisOf(context);
     const ranked = rank(scores, better.inverse);
+    // Heads stand aslant, the steeper the closer the axes are, so that none lies over the next.
+    const apart = ((body.clientWidth || 900) - 100) / Math.max(found.axes.length - 1, 1);
+    const slope = Math.min(80, Math.max(18, (Math.asin(Math.min(1, HEAD / apart)) * 180) / Math.PI));
+    const above = 16 + Math.round(150 * Math.sin((slope * Math.PI) / 180));
     const turned = (one) => one.key === "score" && better.inverse;
     const colors = coloring(ranked, theme.series, { faint: theme.faint });
     const chosen = selection.size > 0 && !brushing;
@@ -63,14 +68,14 @@ export async function parallelCard(context, tools, room) {
       lineStyle: chosen && !is(i) ? { color: theme.line, opacity: 0.6, width: 1 } : { color: colors.of(ranked[i]), opacity: chosen ? 0.95 : 0.25 + 0.65 * Math.max(dense, ranked[i] ** 4), width: chosen ? 1.8 : 1.2 },
     }));
     return {
-      parallel: phone ? { layout: "vertical", left: 26, right: 30, top: 34, bottom: 30 } : { left: 44, right: 56, top: 62, bottom: 22 },
+      parallel: phone ? { layout: "vertical", left: 26, right: 30, top: 34, bottom: 30 } : { left: 44, right: 56, top: above, bottom: 22 },
       parallelAxis: found.axes.map((one, dim) => ({
         dim, z: 5, name: TITLES[one.key] || short[one.key.replace(/^params\./, "")], inverse: turned(one), nameLocation: phone !== turned(one) ? "start" : "end", nameGap: phone ? 6 : 14,
         type: one.scale === "choices" ? "category" : isLog(one) ? "log" : "value", logBase: one.scale === "pow2" ? 2 : 10,
         ...(one.scale === "choices" ? { data: [...(one.absent ? [ABSENT] : []), ...one.choices.map((value) => String(param(value)))] } : { min: lowest(one), max: one.high, scale: true }),
         nameTextStyle: phone ? { color: theme.text, fontSize: 12, textBorderColor: theme.surface, textBorderWidth: 3, align: "left", verticalAlign: "bottom", padding: [0, 0, 10, 0] }
           : { color: theme.text, fontSize: 12, align: "left", padding: [0, 0, 0, 0] },
-        nameRotate: phone ? 0 : 18, nameTruncate: { maxWidth: 150 },
+        nameRotate: phone ? 0 : slope, nameTruncate: { maxWidth: 150 },
         axisLine: { lineStyle: { color: theme.muted } }, axisTick: { lineStyle: { color: theme.line }, ...ticks(one).axisTick }, minorTick: { show: false },
         axisLabel: { color: theme.text, fontSize: 11, textBorderColor: theme.surface, textBorderWidth: 3, hideOverlap: true, showMinLabel: true, showMaxLabel: true, formatter: (value) => axisText(one, value), ...ticks(one).axisLabel },
         splitLine: { show: false },

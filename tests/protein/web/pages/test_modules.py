@@ -10,6 +10,7 @@ from browser import ODD_NAME, View
 
 from protein.view import text
 from protein.view.figures import style
+from protein.view.figures.curves import mean_of
 
 NUMBERS = [0.0, 1e-9, 3.2e-7, 0.00123, 0.0456, 0.0994, 0.0996, 0.1, 0.5, 1.0, 9.994, 9.996, 12.34, 59.94, 59.96, 60.0]
 NUMBERS += [61.0, 599.5, 3599.4, 3599.6, 3600.0, 7384.0, 86399.0, 86400.0, 1e6, 123456.789, 9999.994, 9999.996, 1e9]
@@ -229,6 +230,8 @@ def test_the_mean_of_curves_and_its_band(view: View) -> None:
     usable = [one for one in usable if one]
     lines = [([x for x, _ in one], [y for _, y in one]) for one in usable]
     places = sorted({x for one in usable for x, _ in one})
+    drawn = mean_of(lines)
+    assert [drawn[0].tolist(), found["y"]] == [found["x"], pytest.approx(drawn[1])], "as in a picture"
     expected = []
     for x in places:
         at = [np.interp(x, xs, ys) for xs, ys in lines if xs[0] <= x <= xs[-1]]
@@ -238,6 +241,7 @@ def test_the_mean_of_curves_and_its_band(view: View) -> None:
     assert found["y"] == pytest.approx([mean for _, mean, *_ in expected])
     widths = np.subtract(found["band"]["high"], found["band"]["low"]) / 2
     assert widths == pytest.approx([spread for _, _, spread, _ in expected])
+    assert widths == pytest.approx(drawn[2])
     code = "(({x, y}) => [x.length, x[0], x.at(-1), Math.max(...y)])(m.meanOf([given[0], given[0]], 50))"
     long = {"x": list(range(1000)), "y": [2.0 * x for x in range(1000)]}
     assert call(view, "../pages/curves", code, long) == [50, 0, 999, 1998]
