@@ -14,10 +14,9 @@ from protein.api import recommended
 from protein.api.function_sweep import SweepResult
 from protein.cli import main
 from protein.engine.designer import RandomDesigner
-from protein.engine.outlook import outlook
 from protein.errors import ProteinError, UsageError
-from protein.sweep import stop_conditions
 from protein.sweep.confirming import Confirm
+from protein.sweep.stop_conditions import StopWhen
 from protein.types import SuggestionKind, SweepRecord, TrialEnd, TrialRecord, TrialState, spent_seconds
 
 SPACE = Space([Float("x", 0.0, 1.0)])
@@ -87,12 +86,13 @@ def test_the_number_of_trials_and_the_outlook_do_not_count_them(
     assert len(again(confirmed)) == 3 and confirmed.ended.startswith("not settled: trial ")
     assert "3 runs in 3s" in confirmed.ended and "one more run takes about 1s" in confirmed.ended
     seen: list[int] = []
+    reason = StopWhen.reason
 
-    def noting(space: Space, history: Any, highest: float) -> Any:
+    def noting(condition: StopWhen, space: Space, history: Any, limits: Any = ()) -> Any:
         seen.append(len(history))
-        return outlook(space, history, highest)
+        return reason(condition, space, history, limits)
 
-    monkeypatch.setattr(stop_conditions, "outlook", noting)
+    monkeypatch.setattr(StopWhen, "reason", noting)
     more = sweep(tmp_path, budget=None, max_trials=12, method="protein", stop_when="gain < 1e-9 per hour").run(noisy())
     assert len(more.trials) == 15 and more.ended == "the limit of 12 trials is reached"
     assert seen == [10, 11]
