@@ -5,7 +5,7 @@
 `Sweep` runs a sweep over your own training function and stores every trial. `Protein` is the engine alone, by ask and
 tell. `ProteinSampler` is the engine as a sampler of Optuna; `import *` leaves it out, because it needs Optuna. `Space`,
 `Float`, `Integer` and `Categorical` describe what is searched. `load` reads a stored sweep into data frames. `plots`
-draws sweeps.
+draws sweeps. Errors derive from `ProteinError`.
 
 A program that `protein sweep --command` runs calls `report` and `trial`; they do nothing outside a sweep.
 
@@ -23,6 +23,17 @@ if TYPE_CHECKING:
     from protein.api.loading import LoadedSweep, load
     from protein.engine.laws import BestValue, Law, Laws, Plan
     from protein.engine.results import Contender
+    from protein.errors import (
+        ConfigError,
+        ProteinError,
+        SpaceError,
+        StoreError,
+        StoreMissing,
+        StoreUnavailable,
+        TrialFailed,
+        TrialLost,
+        UsageError,
+    )
     from protein.optuna.sampler import ProteinSampler as ProteinSampler
     from protein.reporting import RunningTrial, report, report_result, trial
     from protein.run.function import Report, Stop
@@ -33,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BestValue",
     "Categorical",
+    "ConfigError",
     "Contender",
     "Estimate",
     "Float",
@@ -43,13 +55,21 @@ __all__ = [
     "Observation",
     "Plan",
     "Protein",
+    "ProteinError",
     "Report",
     "RunningTrial",
     "Space",
+    "SpaceError",
     "Stop",
+    "StoreError",
+    "StoreMissing",
+    "StoreUnavailable",
     "Suggestion",
     "Sweep",
     "SweepResult",
+    "TrialFailed",
+    "TrialLost",
+    "UsageError",
     "load",
     "report",
     "report_result",
@@ -59,6 +79,7 @@ __all__ = [
 _HOMES = {
     "BestValue": "protein.engine.laws",
     "Categorical": "protein.space.parameters",
+    "ConfigError": "protein.errors",
     "Contender": "protein.engine.results",
     "Estimate": "protein.types",
     "Float": "protein.space.parameters",
@@ -69,14 +90,22 @@ _HOMES = {
     "Observation": "protein.types",
     "Plan": "protein.engine.laws",
     "Protein": "protein.api.ask_tell",
+    "ProteinError": "protein.errors",
     "ProteinSampler": "protein.optuna.sampler",
-    "RunningTrial": "protein.reporting",
     "Report": "protein.run.function",
+    "RunningTrial": "protein.reporting",
     "Space": "protein.space",
+    "SpaceError": "protein.errors",
     "Stop": "protein.run.function",
+    "StoreError": "protein.errors",
+    "StoreMissing": "protein.errors",
+    "StoreUnavailable": "protein.errors",
     "Suggestion": "protein.types",
     "Sweep": "protein.api.function_sweep",
     "SweepResult": "protein.api.function_sweep",
+    "TrialFailed": "protein.errors",
+    "TrialLost": "protein.errors",
+    "UsageError": "protein.errors",
     "load": "protein.api.loading",
     "report": "protein.reporting",
     "report_result": "protein.reporting",
@@ -97,3 +126,8 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'protein' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """Returns the public names: nothing else is for users."""
+    return sorted([*_HOMES, *_MODULES, "__version__"])

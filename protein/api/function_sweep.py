@@ -22,13 +22,14 @@ at most, and at the end why it ended, what was found, and the command that shows
 
 import contextlib
 import dataclasses
+import html
 import inspect
 import math
 import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from protein import validate
 from protein.api import by_hand, stores
@@ -41,7 +42,7 @@ from protein.config.settings import MAX_CONFIRM_SHARE
 from protein.direction import shown_trial
 from protein.engine import pareto
 from protein.engine.warm_start import described_sources
-from protein.errors import StoreError, StoreMissing, TrialFailed, UsageError
+from protein.errors import ProteinError, StoreError, StoreMissing, TrialFailed, UsageError
 from protein.ports import SweepStatus
 from protein.run.function import FunctionBackend, FunctionProcesses, Train
 from protein.run.machine import Slots, slots_of_machine
@@ -57,12 +58,18 @@ from protein.units import parse_duration, parse_share
 from protein.view import commands, data, text
 from protein.view.terminal import progress, spent_at_start
 
+if TYPE_CHECKING:
+    import pandas
+
+    from protein.api.notebook import Page
+
 _DEFAULT_NAME = "sweep"
+_MAX_LINE = 150  # characters of a line of `repr`
 _QUIET_SECONDS = 2.0  # after a printed line, no line for a finished trial in this time
 _MIN_OVERRUN = 1.05  # times the cap; the cost of a trial that reports often exceeds its cap by less
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SweepResult:
     """The results of a sweep so far. Scores are as the training function returned them.
 
@@ -88,7 +95,59 @@ class SweepResult:
     ended: str
     interrupted: bool
     summary: str
-    store: str = dataclasses.field(repr=False)  # it may hold a password
+    store: str  # it may hold a password
+
+    def __repr__(self) -> str:
+        """Returns five lines: how far it is, why it ended, what was found, the front, and where more is."""
+        far = data.progress(self.trials)
+        counts = ", ".join([_count(far.counts.total), *far.counts.ends()])
+        first, last = (self.front[0], self.front[-1]) if self.front else (None, None)
+        found = "no complete trial" if first is None or last is None else _count(len(self.front))
+        if first is not None and last is not None:
+            found += f", score {text.score(first.score)} in {text.seconds(first.run_seconds)}"
+            found += f" to {text.score(last.score)} in {text.seconds(last.run_seconds)}"
+        lines = (
+            f"SweepResult {self.name!r}: {counts}; {text.seconds(far.spent_seconds)} spent{far.confirmed()}",
+            f"  ended: {'interrupted' if self.interrupted else self.ended}",
+            f"  best: {(self.summary or 'no complete trial').splitlines()[0]}",
+            f"  front: {found}",
+            "  see: .frame, .best, .front, .trials, .summary, .view()",
+        )
+        return "\n".join(text.shorten(text.cleaned(line, text.MAX_TEXT), _MAX_LINE) for line in lines)
+
+    def _repr_html_(self) -> str:
+        from protein.api import notebook  # late: it loads what draws pictures
+
+        try:
+            return notebook.found_html(self.name, self.store)
+        except ProteinError:  # the sweep was removed, or its store is gone
+            return f"<pre>{html.escape(repr(self))}</pre>"
+
+    @property
+    def frame(self) -> "pandas.DataFrame":
+        """The trials as a pandas data frame, one row a trial, as `protein.load(name).trials` reads them.
+
+        Raises:
+            UsageError: pandas is not installed, or the sweep was removed.
+            StoreError: the store cannot be read.
+        """
+        from protein.api.loading import load
+
+        return load(self.name, self.store).trials
+
+    def view(self, *, height: int = 760) -> "Page":
+        """Shows the pages of `protein view` in a notebook, `height` pixels high; elsewhere, in the browser.
+
+        They show the moment when they were made, which takes some seconds.
+
+        Raises:
+            UsageError: the sweep was removed.
+            StoreError: the store cannot be read.
+            TrialFailed: the pages could not be made.
+        """
+        from protein.api import notebook
+
+        return notebook.view(self.name, self.store, height=height)
 
 
 class Sweep:
@@ -276,6 +335,12 @@ class Sweep:
             raise UsageError(f"start_method must be 'fork' or 'spawn', or None for the usual one, got {start_method!r}")
         slots = slots_of_machine(validate.workers(workers), gpus=gpus, trials_per_gpu=trials_per_gpu)
         return self._run(train, slots, start_method, in_processes=gpus is not None or start_method is not None)
+
+    def view(self, *, height: int = 760) -> "Page":
+        """Shows the pages of the stored sweep; see `SweepResult.view`."""
+        from protein.api import notebook
+
+        return notebook.view(self._name, self._store, height=height)
 
     def confirm(
         self,
