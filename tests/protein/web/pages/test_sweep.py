@@ -97,6 +97,7 @@ def test_a_sweep_is_paused_goes_on_and_is_stopped(own_store: str, view_of: ViewO
     view.page.get_by_role("button", name="Stop", exact=True).click()
     asked_first = view.page.get_by_role("dialog")
     expect(asked_first).to_contain_text("1 trial runs and has taken 0.00s. When the sweep is run again, it can go on")
+    view.check_accessible()
     asked_first.get_by_role("button", name="Cancel").click()
     assert store.wishes(sweep.id).requested is Request.RUN
     view.page.get_by_role("button", name="Stop", exact=True).click()
