@@ -60,7 +60,7 @@ ERROR = "error: "  # what the end of a sweep begins with where an error has ende
 MAX_RUNNING = 8  # trials that are listed
 MAX_NUMBERS = 3  # trials that are named for each way to fail
 _RECENT = 20  # trials, by whose pace the rest of a sweep is estimated
-_WIDER = 0.5  # of a range on its own scale: how much wider the next one is
+_WIDER = 0.25  # of a range on its own scale: how much wider the next one is
 _MANY = 0.2  # of the trials that ended: failures, or trials that a limit of cost has ended
 
 
@@ -568,7 +568,7 @@ def _next_by_models(answers: Answers, sweep: SweepRecord, found: Recommendation,
     ahead = answers.outlook()
     if ahead is not None:
         lines.append(_more(answers, sweep, ahead, found, word))
-    return lines + _wider(sweep, answers.range_ends(), word)
+    return lines + wider_lines(sweep, answers.range_ends(), word)
 
 
 def _more(answers: Answers, sweep: SweepRecord, ahead: Outlook, found: Recommendation, word: str | None) -> Line:
@@ -584,8 +584,9 @@ def _more(answers: Answers, sweep: SweepRecord, ahead: Outlook, found: Recommend
     better = "lower" if sweep.spec.direction is Direction.MINIMIZE else "higher"
     gain = f"{text.score(rise.expected)} (0 to {text.score(rise.high)})"
     expected = f"{span} expected to bring a best score that is {better} by {gain}"
-    budget = format_duration(math.ceil(ahead.spent_seconds + seconds))
-    command = "" if num else again_command(sweep, word, "--max-cost", budget)
+    needed, budget = math.ceil(ahead.spent_seconds + seconds), sweep.max_cost_seconds
+    more = ["--max-cost", format_duration(needed)] if budget is None or budget < needed else []
+    command = "" if num else again_command(sweep, word, *more)
     doubt = 0.5 * (found.best.contender.score.high - found.best.contender.score.low)
     if rise.high <= doubt:  # even a likely gain would hardly be noticed
         than = "less than the doubt about the recommended config's own score"
@@ -604,7 +605,7 @@ def _again(sweep: SweepRecord, found: Recommendation, word: str | None) -> Line:
     return Line(text=line, command=commands.command("best", name, "--confirm", *stores.store_words(word)))
 
 
-def _wider(sweep: SweepRecord, ends: Sequence[RangeEnd], word: str | None) -> list[Line]:
+def wider_lines(sweep: SweepRecord, ends: Sequence[RangeEnd], word: str | None) -> list[Line]:
     """Says which ranges to widen, with a command that does it in a new sweep, which learns from this one."""
     wide = {end.name: bound for end in ends if (bound := wider_bound(stored_space(sweep.spec), end)) is not None}
     lines = [sentence(end.text()) for end in ends]
@@ -627,7 +628,7 @@ def _wider(sweep: SweepRecord, ends: Sequence[RangeEnd], word: str | None) -> li
 
 
 def wider_bound(space: Space, end: RangeEnd) -> float | int | None:
-    """Returns the end of a range that is wider by half of it on its own scale; None: there is none to give."""
+    """Returns the end of a range that is wider by a quarter of it on its own scale; None: there is none to give."""
     parameter = next(one for one in space.parameters if one.name == end.name)
     if end.natural or isinstance(parameter, Categorical) or parameter.step is not None:
         return None
@@ -674,4 +675,5 @@ def own_words(sweep: SweepRecord) -> list[str] | None:
     usual = layers.sweep
     words = ["--env", spec.env, *([] if spec.name == file_name(spec.env) else ["--name", spec.name])]
     words += [] if spec.method == usual.method else ["--method", spec.method]
-    return words + ([] if spec.seed == usual.seed else ["--seed", str(spec.seed)])
+    words += [] if spec.seed == usual.seed else ["--seed", str(spec.seed)]
+    return words + [word for limit in spec.limits for word in ("--require", str(limit))]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from store_samples import ended_owner
 
 from protein.api.answers import Answers
 from protein.api.definition import create_or_resume, define_trainer_sweep
-from protein.api.overview import Overview, again_command, changes, glance, overview, wider_bound
+from protein.api.overview import Overview, again_command, changes, glance, overview, wider_bound, wider_lines
 from protein.api.recommended import initial_params
 from protein.config.resolve import load, make_space
 from protein.engine.results import RangeEnd
@@ -23,6 +24,7 @@ from protein.space import Float, Integer, Space
 from protein.storage import open_store
 from protein.types import (
     Direction,
+    Limit,
     Outcome,
     Params,
     Suggestion,
@@ -197,9 +199,29 @@ def test_a_command_that_goes_on_defines_the_same_sweep(empty: Store) -> None:
     wanted = define_trainer_sweep(layers, layers.sweep, "mine")
     sweep, _ = create_or_resume(empty, wanted, 60.0)
     assert again_command(sweep, None, "--max-cost", "2m").endswith("sweep --env pong --name mine --max-cost 2m")
+    limited = dataclasses.replace(sweep, spec=sweep.spec.with_limits([Limit("memory_gb", "<=", 8.0)]))
+    assert again_command(limited, None).endswith("--require 'memory_gb <= 8'")
     other = load("pong", flags={"train.gamma": 0.9})
     changed, _ = create_or_resume(empty, define_trainer_sweep(other, other.sweep, "other"), 60.0)
     assert again_command(changed, None) == ""  # it was given values that are not stored as flags
+
+
+def test_the_command_for_wider_ranges_widens_them(empty: Store, tmp_path: Path) -> None:
+    layers = load("pong")
+    sweep, _ = create_or_resume(empty, define_trainer_sweep(layers, layers.sweep, None), 60.0)
+    about: Any = {"probability": 0.95, "effect": 1.0, "natural": False}
+    ends = [
+        RangeEnd(name="train.ent_coef", end="high", bound=0.05, best_value=0.05, **about),
+        RangeEnd(name="policy.hidden_size", end="low", bound=16, best_value=16, **about),
+    ]
+    *_, last = wider_lines(sweep, ends, None)
+    _, content, _, file, *rest = shlex.split(last.command)
+    assert file == "pong-wider.toml" and "--warm-start pong" in " ".join(rest)
+    (path := tmp_path / file).write_text(content.replace("\\n", "\n"))
+    old, new = make_space(layers), make_space(load("pong", config_file=path))
+    assert new.names == old.names
+    assert new.parameter("train.ent_coef") == dataclasses.replace(old.parameter("train.ent_coef"), high=0.42)
+    assert new.parameter("policy.hidden_size") == dataclasses.replace(old.parameter("policy.hidden_size"), low=8)
 
 
 @given(

@@ -150,7 +150,7 @@ QUESTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("/sweep/calibration", {"sweep": "pong"}),
 )
 # What tells two moments or two processes apart, or is only there for updates; and what a report carries fewer of.
-UNLIKE = {"version", "schema", "epoch", "metrics"}
+UNLIKE = {"version", "schema", "epoch", "metrics", "scales"}
 
 
 def test_the_report_answers_as_the_server_does(opened: View, written: tuple[str, Path]) -> None:

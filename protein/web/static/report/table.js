@@ -7,6 +7,7 @@ import { csvCell } from "../lib/export.js";
 // Fields that identify a trial or only say when it ran, as in protein/web/pages/compare.py.
 const NOT_COMPARED = new Set(["sweep", "number", "predicted_score_low", "predicted_score_high", "predicted_cost_seconds_low", "predicted_cost_seconds_high",
   "started_at", "finished_at", "note", "tags", "suggest_seconds", "lost_seconds", "continued_seconds"]);
+const MAX_OFFERED = 20; // as in protein/web/pages/table.py
 const PROVENANCE = [["version", "version of protein"], ["git_commit", "git commit"], ["machine", "machine"]];
 
 /** One table of the trials of several: the columns of all, and null where a sweep has no such column. */
@@ -32,7 +33,10 @@ export function joined(tables) {
 
 function common(one, other) {
   const numeric = [one.kind, other.kind].every((kind) => ["number", "integer"].includes(kind));
-  return one.kind === other.kind ? one : { ...one, kind: numeric ? "number" : "mixed" };
+  const few = [one, other].every((column) => column.empty || column.words.length); // else they are too many to be offered
+  const all = few ? [...new Set([...one.words, ...other.words])].sort() : [];
+  const words = all.length <= MAX_OFFERED ? all : [];
+  return { ...one, words, kind: one.kind === other.kind ? one.kind : numeric ? "number" : "mixed" };
 }
 
 /** The answer of /table: some rows in an order. */
@@ -43,7 +47,7 @@ export function window(table, { sort = "-number", offset = 0, limit = 200, colum
   const part = order.slice(Number(offset), Number(offset) + Number(limit));
   return {
     version: "report", total: order.length, matching: order.length, offset: Number(offset), schema: "report", columns: table.columns, shown, sweeps: table.sweeps,
-    keys: part.map((i) => table.keys[i]), rows: part.map((i) => places.map((place) => table.rows[i][place])),
+    keys: part.map((i) => table.keys[i]), rows: part.map((i) => places.map((place) => table.rows[i][place])), curves: [], // nothing runs
   };
 }
 
