@@ -220,8 +220,12 @@ def test_the_command_for_wider_ranges_widens_them(empty: Store, tmp_path: Path) 
     (path := tmp_path / file).write_text(content.replace("\\n", "\n"))
     old, new = make_space(layers), make_space(load("pong", config_file=path))
     assert new.names == old.names
-    assert new.parameter("train.ent_coef") == dataclasses.replace(old.parameter("train.ent_coef"), high=0.42)
-    assert new.parameter("policy.hidden_size") == dataclasses.replace(old.parameter("policy.hidden_size"), low=8)
+    ranges = [space.to_dict()["parameters"] for space in (old, new)]
+    changed = [{**one, **other} for one, other in zip(*ranges, strict=True) if one != other]
+    assert [(one["name"], one["low"], one["high"]) for one in changed] == [
+        ("policy.hidden_size", 8, 256),
+        ("train.ent_coef", 1e-5, 0.42),
+    ]
 
 
 @given(
