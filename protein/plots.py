@@ -14,12 +14,14 @@ import os
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from protein.analysis.importance import importances
-from protein.analysis.matters import Target
+from protein.analysis.importance import importances, of_matters
+from protein.analysis.matters import Target, matters
+from protein.analysis.model_maps import SweepModel
 from protein.api import stores
 from protein.api.function_sweep import SweepResult
 from protein.api.loading import compared, sides_of
 from protein.api.recommended import recommendation, stored_space
+from protein.engine.results import Matters
 from protein.engine.sample import sampled
 from protein.errors import UsageError
 from protein.ports import Store
@@ -122,10 +124,11 @@ def parallel(*sweeps: str | SweepResult, store: Place | None = None, params: Seq
 def importance(
     sweep: str | SweepResult | None = None, *, store: Place | None = None, target: Target = "score"
 ) -> "Figure":
-    """Draws which parameters matter, by three methods that are named and that may disagree.
+    """Draws which parameters matter near the best configs, beside three other methods that may disagree.
 
-    They are PED-ANOVA, permutation importance of a random forest, and the length scales of the engine's own model. The
-    first needs Optuna, the second scikit-learn; without them they say so.
+    The first is the answer of the page Parameters, a functional ANOVA of the engine's model. The others are PED-ANOVA,
+    which needs Optuna, permutation importance of a random forest, which needs scikit-learn, and the length scales of
+    the engine's model. What a method lacks, it says.
 
     Args:
         sweep: name or result; None: the store's only sweep.
@@ -137,9 +140,15 @@ def importance(
         StoreError: the store cannot be read.
     """
     [(record, trials)] = _read(() if sweep is None else (sweep,), store)
-    some, _ = sampled(trials)
+    some, sample = sampled(trials)
     observations = [trial.observation() for trial in some if trial.state.finished and not trial.excluded]
-    found = importances(stored_space(record.spec), observations, target=target)
+    space = stored_space(record.spec)
+    others = importances(space, observations, target=target)
+    try:
+        first = matters(SweepModel.fit(space, observations, sample), target)
+    except UsageError as error:
+        first = Matters(target=target, problem=str(error))
+    found = [of_matters(first), *others]
     name = style.plain(record.spec.name)
     return parameter_figures.importance(found, f"{name}: which parameters matter for the {target}, by method")
 

@@ -33,6 +33,7 @@ from protein.analysis.model_maps import weighted_parts
 from protein.engine.gp import Array, single_thread
 from protein.engine.history import History
 from protein.engine.pareto import MIN_COST_SECONDS
+from protein.engine.results import Matters
 from protein.engine.score_model import ScoreScale, fit_score_model
 from protein.engine.settings import EngineSettings
 from protein.errors import UsageError
@@ -41,6 +42,7 @@ from protein.spelling import counted
 from protein.types import Observation
 
 PED_ANOVA, PERMUTATION, LENGTH_SCALES = "ped-anova", "permutation", "length-scales"
+ANOVA = "anova"  # of `protein.analysis.matters`
 METHODS = (PED_ANOVA, PERMUTATION, LENGTH_SCALES)
 MIN_TRIALS = 10
 _TOP_SHARE = 0.1  # of the trials, the best ones of PED-ANOVA
@@ -57,7 +59,7 @@ class Importance:
     """What one method says of all parameters.
 
     Attributes:
-        method: one of `METHODS`.
+        method: one of `METHODS`, or `ANOVA`.
         title: its name for people, with the library that it is from.
         meaning: what its numbers say, in a sentence.
         caveat: what they do not say.
@@ -148,6 +150,21 @@ def importances(
             some = np.sort(np.random.default_rng(_SEED).permutation(len(x))[:_MAX_TRIALS])
             x, result = x[some], result[some]
         return [_answer(method, space, data, x, result, target) for method in methods]
+
+
+def of_matters(found: Matters) -> Importance:
+    """Returns what matters near the best configs in the form of the other methods, for a picture beside them."""
+    shares = {one.name: one.share.value for one in found.parameters}
+    return Importance(
+        method=ANOVA,
+        title="functional ANOVA of the engine's model",
+        meaning="how much moving the parameter alone changes around the best configs",
+        caveat="it is as good as the model",
+        shares=shares,
+        values=shares,
+        num_trials=found.num_trials,
+        problem=found.problem,
+    )
 
 
 def _answer(method: str, space: Space, data: History, x: Array, result: Array, target: Target) -> Importance:

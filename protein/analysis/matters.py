@@ -126,7 +126,7 @@ def _found(
         for i, parameter in enumerate(space.parameters)
     ]
     largest = np.argsort([-one.share.value for one in parameters], kind="stable").tolist()
-    order = sorted(largest, key=lambda i: (_VERDICTS.index(parameters[i].verdict), not parameters[i].is_cost))
+    order = sorted(largest, key=lambda i: _VERDICTS.index(parameters[i].verdict))
     paired = sorted([i for i in largest if not apart[i]][:_NUM_PAIRED])
     pairs = []
     for i, j in itertools.combinations(paired, 2):

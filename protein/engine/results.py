@@ -171,8 +171,7 @@ class Matters:
 
     Attributes:
         target: what it matters for.
-        parameters: those that matter first, then those that may, then those that hardly do. Within these the cost
-            parameter is first, and then the largest share.
+        parameters: those that matter first, then those that may, then those that hardly do; within these by share.
         pairs: those that may interact, the largest share first.
         best_seconds: the cost for which the best values are, that of the largest trial; None where there are no laws,
             and the best values are those through the best configs.

@@ -98,7 +98,8 @@ def test_few_trials_leave_doubt_and_more_take_it_away() -> None:
 def test_conditional_parameters_have_the_share_where_they_are_active_and_steps_are_apart() -> None:
     model = SweepModel.fit(CONDITIONAL, CONDITIONAL_TRIALS)
     found = by_name(matters(model))
-    assert next(iter(found)) == "steps" and found["steps"].is_cost and found["steps"].verdict == "matters"
+    order = [(("matters", "maybe", "hardly").index(one.verdict), -one.share.value) for one in found.values()]
+    assert order == sorted(order) and found["steps"].is_cost and found["steps"].verdict == "matters"
     assert not found["depth"].active and found["depth"].share.value > 0.05  # the best configs are no trees
     assert sum(one.share.value for one in found.values() if one.active and not one.is_cost) == pytest.approx(1.0)
     assert found["model"].choices[0][0] == "svc"
