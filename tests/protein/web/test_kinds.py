@@ -81,7 +81,7 @@ def test_every_page_shows_the_sweep(stored: str, view_of: ViewOf, kind: str) -> 
         expect(view.page.locator("main .state.error")).to_have_count(0)
         expect(view.page.locator("main .state.loading")).to_have_count(0, timeout=FIT_MS)
         if page == "parameters":
-            expect(view.page.locator(".part-body[data-state='ready']")).to_have_count(5)
+            expect(view.page.locator(".part-body[data-state='ready']")).to_have_count(6)
         if page == "front":
             expect(view.page.locator(".big-answer strong")).to_be_visible()
 
