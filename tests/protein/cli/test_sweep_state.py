@@ -18,7 +18,7 @@ from protein.run.lease import current_owner
 from protein.sweep import ownership as alive_module
 from protein.sweep.ownership import Alive, Life, alive, refuse_beside
 from protein.types import Outcome, Request, Suggestion, SuggestionKind, SweepRecord, Trial, TrialEnd
-from protein.web.pages import sweep as sweep_page
+from protein.web.pages import sweeps as home_page
 from protein.web.report import ask, finished
 from protein.web.viewer import Viewer
 
@@ -68,13 +68,16 @@ def finish(store: Store, trial: Trial) -> None:
 
 
 def status(run: Run) -> list[str]:
-    """Returns the lines below the table, and checks that the page says those of the sweep, too."""
+    """Returns the lines below the table, and checks that the page Home says those of the sweep, too."""
     said = run("status").splitlines()[2:]
     opened = storage.open_store(URL)
     viewer = Viewer(opened, URL, threading.Event(), watched=False)
-    page = finished(ask(Router(sweep_page.routes(viewer)), "/sweep", {"sweep": "s"}))
+    page = finished(ask(Router(home_page.routes(viewer)), "/home"))
     opened.close()
-    assert page["lines"] == [line for line in said if not line.startswith("trial ")]
+    lines = [line.removeprefix("'s'").removeprefix(":").strip() for line in said if not line.startswith("trial ")]
+    told = "; ".join(line.removeprefix("ended: ") for line in lines)
+    [row] = page["rows"]
+    assert (row[page["shown"].index("why")] or "") == told
     return said
 
 
