@@ -480,7 +480,8 @@ def result_of(status: SweepStatus, url: str) -> SweepResult:
     best, found = None, ""
     if any(trial.state is TrialState.COMPLETE and not trial.excluded for trial in trials):
         recommended = at_the_end(status.sweep, trials, url)
-        best = recommended.best.trial  # its score is as the function returned it
+        number = recommended.best.trial.number  # which was read without what it left
+        best = next(shown_trial(trial, direction) for trial in trials if trial.number == number)
         found = "\n".join([summary(recommended), *recommended.notes()])
     elif (cut_short := best_cut_short(trials)) is not None:
         found = f"no complete trial\n{cut_short_note(shown_trial(cut_short, direction), trains=False)}"

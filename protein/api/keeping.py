@@ -76,6 +76,8 @@ class SweepFolder:
 
     def moved(self, path: str, other: Path) -> str | None:
         """Returns the path of a file after the folder is moved to `other`; None where the file is not in it."""
+        if "\0" in path:  # a name that no file can have
+            return None
         for root, target in ((self.path, other), (self.real, other.parent.resolve() / other.name)):
             if root is None:
                 continue

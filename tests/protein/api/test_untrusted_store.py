@@ -272,6 +272,7 @@ def test_a_name_is_one_part_of_a_path(name: str) -> None:
     path=st.text(max_size=60).map(lambda text: text.replace("\0", "<NUL>"))
     | st.lists(st.sampled_from(["..", "/", "link", "other", "0001", "state.bin", "."])).map("/".join),
 )
+@example(name="0", path="<NUL>")
 def test_no_stored_name_and_path_leads_out(tmp_path_factory: pytest.TempPathFactory, name: str, path: str) -> None:
     try:
         (name + path).encode()
