@@ -385,7 +385,7 @@ def test_the_command_line_shows_a_minimised_score_as_the_function_returned_it(
         assert f"{lowest:.2f}" in out or f"{lowest:.3g}" in out
         assert not negative.search(out), out
         if words == ["status", "mine"]:
-            assert re.search(r"^next .*: best score lower by [\d.e-]+ \(0 to ", out, re.MULTILINE)
+            assert re.search(r"bring a best score that is lower by [\d.e-]+ \(0 to ", out)
     ahead = read("status")["outlook"]
     assert ahead[0]["seconds"] > 0 and ahead[0]["best"]["high"] > ahead[0]["best"]["low"] == 0.0
     picture = tmp_path / "front.png"
