@@ -14,7 +14,7 @@ LINE = (
 
 def test_status_and_best_name_the_planted_parameter(planted_served: Served, run: Run) -> None:
     url = planted_served.store_url
-    assert LINE in run(f"status new-pong-1 --store {url}").splitlines()
+    assert f"  {LINE[0].upper()}{LINE[1:]}." in run(f"status new-pong-1 --store {url}").splitlines()
     assert LINE in run(f"best new-pong-1 --store {url}").splitlines()
     assert run.json(f"status new-pong-1 --store {url} --json")["range_ends"] == [LINE]
     [end] = run.json(f"best new-pong-1 --store {url} --json")["range_ends"]
