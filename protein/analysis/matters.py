@@ -9,7 +9,8 @@ Notation
     f          the score that the model expects of a run to its end, without noise, on its scale (ln cost for a cost).
                There bad outliers are compressed (`protein.engine.score_model`)
     draws      S functions from the posterior of f over the whole space. Every number is computed for each of them, so
-               its mean is an estimate and its quantiles are the doubt, for any function of f
+               its mean is an estimate and its quantiles are the doubt, for any function of f. The mean of the draws is
+               a further function: what varies in draws alone is not known, and nothing of it is surely there
     rows       `n x d` configs; a table has f at the rows with one parameter moved over a grid of its range, `n x g`
     V_i        mean over the rows of the variance along parameter i
     share      V_i / sum of all V_j at rows that are the best expected configs
@@ -89,7 +90,7 @@ def matters(model: SweepModel, target: Target = "score") -> Matters:
         return dataclasses.replace(found, problem=f"all {model.num_scores} trials have the same score")
     rng = np.random.default_rng(_SEED)
     with single_thread(), np.errstate(all="ignore"):
-        draw = (model.score if target == "score" else model.cost).draws(_NUM_DRAWS, rng)
+        draw = _with_mean((model.score if target == "score" else model.cost).draws(_NUM_DRAWS, rng))
         parameters, pairs = _found(model, draw, rng, target)
     return dataclasses.replace(found, parameters=parameters, pairs=pairs)
 
@@ -108,14 +109,14 @@ def _found(
     if space.cost_index is not None and target == "score":
         apart[space.cost_index] = True
     total = along[~apart].sum(axis=0)
-    shares = along / np.maximum(total + np.where(apart[:, None], along, 0.0), _FLOOR[target])
+    shares = along / _sums(total + np.where(apart[:, None], along, 0.0), target)
     covering = _covering(space, rng)
     over = [_Table.of(space, draw, covering, i, _NUM_WHOLE, rng) for i in range(space.num_dims)]
     variance = np.maximum(np.mean([table.total() for table in over], axis=0), _LEAST)
     parameters = [
         Matter(
             name=parameter.name,
-            share=_share(shares[i]),
+            share=_share(shares[i]) if len(near[i].f) else Share(value=0.0, low=0.0, high=1.0),
             whole=_share(over[i].along() / variance),
             alone=_share(over[i].alone() / variance),
             is_cost=i == space.cost_index and target == "score",
@@ -133,7 +134,7 @@ def _found(
         rows = tried[:_NUM_BEST][has[:_NUM_BEST, i] & has[:_NUM_BEST, j]]
         both = _interaction(space, draw, rows, i, j)
         if both is not None:
-            share = _share(both / np.maximum(total, _FLOOR[target]))
+            share = _share(both / _sums(total, target))
             pairs.append(Pair(names=(space.names[i], space.names[j]), share=share))
     shown = [pair for pair in pairs if pair.share.verdict != "hardly"]
     return tuple(parameters[i] for i in order), tuple(sorted(shown, key=lambda pair: -pair.share.value))
@@ -173,7 +174,7 @@ class _Table:
         """Returns V_i, `S`; 0 where no row has it, or it has nowhere to go."""
         used = self.weight.any(axis=1)
         if not used.any():
-            return np.zeros(_NUM_DRAWS)
+            return np.zeros(_NUM_DRAWS + 1)
         f, weight = self.f[used], self.weight[used][:, :, None]
         mean = np.sum(weight * f, axis=1, keepdims=True)
         return np.asarray(np.mean(np.sum(weight * (f - mean) ** 2, axis=1), axis=0))
@@ -181,7 +182,7 @@ class _Table:
     def total(self) -> Array:
         """Returns the variance over all points, `S`."""
         if not self.weight.any():
-            return np.zeros(_NUM_DRAWS)
+            return np.zeros(_NUM_DRAWS + 1)
         weight = (self.weight / self.weight.sum())[:, :, None]
         mean = np.sum(weight * self.f, axis=(0, 1))
         return np.asarray(np.sum(weight * (self.f - mean) ** 2, axis=(0, 1)))
@@ -190,7 +191,7 @@ class _Table:
         """Returns the variance of the mean over rows, less what a mean over so few rows varies by chance, `S`."""
         own = self.weight.sum(axis=0)
         if not own.any():
-            return np.zeros(_NUM_DRAWS)
+            return np.zeros(_NUM_DRAWS + 1)
         f = self.f - np.sum(self.weight[:, :, None] * self.f, axis=1, keepdims=True)  # less each row's own mean
         column = np.sum(self.weight[:, :, None] * f, axis=0) / np.where(own > 0, own, 1.0)[:, None]
         share = (own / own.sum())[:, None]
@@ -284,11 +285,32 @@ def _moved_along(space: Space, rows: Array, i: int, grid: Array, rng: np.random.
     return x, _exists(space, x, [i]).reshape(len(rows), len(grid)) & there
 
 
+def _with_mean(draw: Draw) -> Draw:
+    """Returns S drawn functions and, behind them, their mean: what the trials show, without what nobody knows."""
+
+    def both(x: Array) -> Array:
+        f = draw(x)
+        return np.column_stack([f, f.mean(axis=1)])
+
+    return both
+
+
+def _sums(total: Array, target: Target) -> Array:
+    """Returns what variances are shares of, `... x (S + 1)`; for the mean function the same as for draws on average."""
+    sums = np.maximum(total, _FLOOR[target])
+    sums[..., -1] = sums[..., :-1].mean(axis=-1)
+    return np.asarray(sums)
+
+
 def _share(values: Array) -> Share:
-    """Returns the mean of draws, `S`, and their central 80 %, which holds the mean."""
-    values = np.clip(np.nan_to_num(values), 0.0, 1.0)
+    """Returns the mean of draws and their central 80 %, from `S + 1` shares of which the last is the mean function's.
+
+    The interval holds both means. So where a parameter hardly varied in the trials it begins at 0: drawn functions vary
+    along it, because nothing is known, but the trials show nothing of that.
+    """
+    values, shown = np.split(np.clip(np.nan_to_num(values), 0.0, 1.0), [-1])
     mean, (low, _, high) = float(np.mean(values)), np.quantile(values, _QUANTILES).tolist()
-    return Share(value=mean, low=min(low, mean), high=max(high, mean))
+    return Share(value=mean, low=min(low, mean, float(shown[0])), high=max(high, mean))
 
 
 def _best_range(parameter: Parameter, table: _Table) -> tuple[ParamValue, ParamValue, ParamValue] | None:
@@ -306,7 +328,7 @@ def _best_choices(parameter: Parameter, table: _Table) -> tuple[tuple[ParamValue
     """Returns the probability of each choice to be the best; nothing where the data do not tell."""
     if not isinstance(parameter, Categorical) or not table.weight.any():
         return ()
-    counts = np.bincount(table.best(), minlength=len(parameter.choices)) / _NUM_DRAWS
+    counts = np.bincount(table.best(), minlength=len(parameter.choices)) / (_NUM_DRAWS + 1)
     order = np.argsort(-counts, kind="stable").tolist()
     if counts[order[0]] < _KNOWN_SHARE:
         return ()

@@ -152,6 +152,18 @@ def test_says_why_there_is_no_answer() -> None:
         matters(SweepModel.fit(CUBE, trials), "time")  # type: ignore[arg-type]
 
 
+def test_of_what_no_trial_has_tried_nothing_is_claimed() -> None:
+    space = Space([Categorical("kind", ("a", "b")), Float("own", 0.0, 1.0, when="kind == 'b'"), Float("x", 0.0, 1.0)])
+    trials = [
+        dataclasses.replace(one, params={"kind": "a", "x": one.params["x"]})
+        for one in searched(space, lambda x: 3.0 * x[2], num_trials=20, seed=6, noise=0.05)
+    ]
+    found = by_name(matters(SweepModel.fit(space, trials)))
+    assert found["kind"].verdict == found["own"].verdict == "maybe" and found["x"].share.value > 0.05
+    same = [dataclasses.replace(one, params=trials[0].params) for one in trials]
+    assert {one.verdict for one in matters(SweepModel.fit(space, same)).parameters} == {"maybe"}
+
+
 def test_the_rule_and_the_words() -> None:
     assert Share(value=0.43, low=0.3, high=0.55).text() == "43 % [30, 55]"
     ends = ((0.046, 0.9, "matters"), (0.044, 0.046, "maybe"), (0.0, 0.044, "hardly"))
