@@ -95,6 +95,9 @@ def curves(
         drawn = list(itertools.chain.from_iterable(lines))
         style.score_axis(axes, [_stored(y, direction) for line in drawn for y in _all_y(line)], direction)
         if mean:
+            if trials is not None:
+                chosen = [_chosen(record.spec.name, records, trials) for record, records in sweeps]
+                lines = [[one for one in own if one.trial.number in of] for own, of in zip(lines, chosen, strict=True)]
             _means(axes, sweeps, lines, by)
         elif by is not None:
             _by_value(figure, axes, sweeps, drawn, by)

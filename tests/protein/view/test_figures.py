@@ -256,6 +256,7 @@ def test_means_of_curves_by_sweep_and_by_value() -> None:
 
     number = sum(bool(one.curve) for one in records)
     assert drawn(curves([subject], mean=True)) == [f"pong ({number} curves)"]
+    assert drawn(curves([subject], mean=True, trials=[1, 2])) == ["pong (2 curves)"]
     assert len(drawn(curves([subject, (sweep("b"), many(5))], mean=True))) == 2
     named = drawn(curves([subject], by="act", mean=True))
     assert [name.split(" (")[0] for name in named] == ["act = relu", "act = tanh"]

@@ -257,3 +257,23 @@ def test_a_curve_of_one_point_is_a_dot(own_store: str, view_of: ViewOf) -> None:
     with view.page.expect_download() as download:
         view.page.get_by_role("button", name="SVG").click()
     assert "m-2.5 0a2.5 2.5" in download.value.path().read_text()
+
+
+def test_metrics_stand_side_by_side_and_groups_have_means(view: View) -> None:
+    """A link may name a metric that is gone: the other charts are there."""
+    view.open("curves?sweep=loss&group=params.optimizer&mean=1&n=50&also=loss&also=gone")
+    view.allow("status of 400")
+    shown(view, 34)
+    plots = view.page.locator(".page-curves .uplot")
+    expect(plots).to_have_count(2)
+    expect(view.page.get_by_text("No curve has gone.")).to_be_visible()
+    legend = view.page.locator(".curve-legend .swatch-name")
+    assert sorted(text.split(":")[0] for text in legend.all_inner_texts()) == ["adam", "muon", "sgd"]
+    assert "score (lower is better)" in saved(view).splitlines()[0]
+    view.page.get_by_role("button", name="Take the chart of gone away").click()
+    expect(view.page.get_by_text("No curve has gone.")).to_have_count(0)
+    view.page.get_by_label("mean ± spread").uncheck()
+    expect(legend).to_have_count(3)  # the colours of the values
+    view.page.get_by_role("button", name="Take the chart of loss away").click()
+    expect(plots).to_have_count(1)
+    assert "also=" not in view.page.url and "mean=" not in view.page.url
