@@ -15,7 +15,7 @@ from protein.analysis.comparison import Comparison, Side, SweepResult, compare, 
 from protein.errors import UsageError
 from protein.types import TrialRecord, TrialState
 from protein.view.comparison import plain
-from protein.web import findings
+from protein.web import artifacts, findings
 from protein.web.answers import MAX_LENGTH, Query, get, selected
 from protein.web.frame import Frame, Table, quality
 from protein.web.pages.table import described
@@ -64,10 +64,7 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
         records = _records(viewer, pairs)
         return {
             "version": version,
-            "trials": [
-                {"sweep": name, "number": number, "plays": _plays(viewer, name, records.get((name, number)))}
-                for name, number in pairs
-            ],
+            "trials": [_trial(viewer, name, number, records.get((name, number))) for name, number in pairs],
             "left_out": left_out,
             "missing": [{"sweep": name, "number": number} for name, number in missing],
             "rows": [*_rows(table, rows), *_provenance(pairs, records)],
@@ -126,9 +123,11 @@ def _records(viewer: Viewer, pairs: Sequence[tuple[str, int]]) -> dict[tuple[str
     return records
 
 
-def _plays(viewer: Viewer, sweep: str, record: TrialRecord | None) -> bool:
-    """Whether a trial has an agent that can play."""
-    return record is not None and checkpoint_of(viewer, viewer.sweep(sweep), record)[0] is not None
+def _trial(viewer: Viewer, sweep: str, number: int, record: TrialRecord | None) -> dict[str, Any]:
+    """Returns a trial, whether its agent can play, and whether its log can be read."""
+    plays = record is not None and checkpoint_of(viewer, viewer.sweep(sweep), record)[0] is not None
+    has_log = record is not None and artifacts.log(viewer.artifact_directory(sweep), record) is not None
+    return {"sweep": sweep, "number": number, "plays": plays, "has_log": has_log}
 
 
 def _provenance(

@@ -48,7 +48,7 @@ export async function compareTrials(root, tools, context) {
     found.more = api.live ? answer.left_out : pairs.length - sent.length;
     if (missing.length) root.prepend(gone(missing));
     draw();
-    if (api.live && found.trials.length <= WATCHED) root.append(watched(found.trials));
+    if (found.trials.length <= WATCHED && found.trials.some((one) => one.plays || one.has_log)) root.append(watched(found.trials));
     const points = Math.min(4000, 2 * Math.max(300, chartRoom.clientWidth));
     const { curves } = await api.get("/curves", { sweep: [...new Set(found.trials.map((one) => one.sweep))], pick: "selected", sel: asText(found.trials.map((one) => [one.sweep, one.number])), limit: MOST, points }, { signal });
     if (mine !== asked) return undefined;
@@ -61,10 +61,10 @@ export async function compareTrials(root, tools, context) {
   function watched(trials) {
     const several = new Set(trials.map((one) => one.sweep)).size > 1;
     return h("section", { class: "chart-card", "aria-label": "Side by side" }, h("div", { class: "chart-head" }, h("h2", { text: "At play, and their logs" })),
-      h("div", { class: "watched" }, trials.map(({ sweep, number, plays }) => {
-        const box = log(api, { sweep, number }, { runs: () => false, signal });
+      h("div", { class: "watched" }, trials.map(({ sweep, number, plays, has_log: logs }) => {
+        const box = logs ? log(api, { sweep, number }, { runs: () => false, signal }) : null;
         return h("div", {}, h("h3", { text: name({ sweep, number }, several) }), plays ? stage(api, { sweep, number }, signal) : null,
-          h("div", { class: "toolbar" }, box.head), box.root);
+          box ? [h("div", { class: "toolbar" }, box.head), box.root] : h("p", { class: "muted", text: "It left no log." }));
       })));
   }
 
