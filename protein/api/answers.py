@@ -47,7 +47,7 @@ from protein.direction import stored_range
 from protein.engine import results
 from protein.engine.results import Contender, Matters, Outlook, RangeEnd
 from protein.engine.sample import MAX_WHOLE, Sample, sample_of, sampled
-from protein.errors import ProteinError, StoreError, UsageError
+from protein.errors import ProteinError, SpaceError, StoreError, UsageError
 from protein.ports import Store
 from protein.space import Integer, Space
 from protein.spelling import counted
@@ -349,7 +349,7 @@ def sweep_outlook(sweep: SweepRecord, trials: Sequence[TrialRecord], sample: Sam
     try:
         seen = without_broken(_history(trials), sweep.spec.limits)
         return outlook(Space.from_dict(sweep.spec.space), seen, highest_score(sweep), sample)
-    except (ValueError, ArithmeticError, np.linalg.LinAlgError):  # an outlook that fails must not hide the rest
+    except (SpaceError, ValueError, ArithmeticError, np.linalg.LinAlgError):  # what fails must not hide the rest
         return None
 
 
@@ -362,7 +362,7 @@ def sweep_hindsight(sweep: SweepRecord, trials: Sequence[TrialRecord]) -> "list[
     try:
         seen = without_broken(_history(trials), sweep.spec.limits)
         return hindsight(Space.from_dict(sweep.spec.space), seen, highest_score(sweep))
-    except (ValueError, ArithmeticError, np.linalg.LinAlgError):
+    except (SpaceError, ValueError, ArithmeticError, np.linalg.LinAlgError):
         return []
 
 

@@ -5,12 +5,12 @@ import dataclasses
 import pytest
 from sample_trials import sweep_record, trial
 
-from protein.api.answers import relative_cost, summary
+from protein.api.answers import relative_cost, summary, sweep_outlook
 from protein.api.recommended import Choice, Recommendation, recommendation
 from protein.engine.results import MODEL, Contender
 from protein.errors import UsageError
 from protein.space import Categorical, Space
-from protein.types import Direction, Estimate
+from protein.types import Direction, Estimate, TrialEnd, TrialState
 
 
 def choice(number: int, score: float, cost_seconds: float) -> Choice:
@@ -108,6 +108,13 @@ def test_a_cost_is_said_beside_another(cost_seconds: float, said: str) -> None:
 def test_a_stored_space_that_cannot_be_read_is_named() -> None:
     with pytest.raises(UsageError, match="the stored space of sweep 'pong' cannot be read, so nothing"):
         recommendation(sweep_record("pong"), [])
+    assert sweep_outlook(sweep_record("pong"), []) is None  # it must not hide the rest of a status
+
+
+def test_a_sweep_whose_trials_all_failed_is_not_given_more_time() -> None:
+    failed = dataclasses.replace(trial(0, 1.0, 1.0), score=None, state=TrialState.FAILED, end=TrialEnd.USER_ERROR)
+    with pytest.raises(UsageError, match=r"all 1 that ended .*; protein status pong says why"):
+        recommendation(sweep_record("pong"), [failed], contenders=[])
 
 
 def test_the_initial_config_is_not_one_with_an_equal_choice_of_another_type() -> None:

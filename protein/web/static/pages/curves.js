@@ -249,6 +249,7 @@ export async function render(root, context) {
     if (found.curves.some((one) => one.points > 0)) return stateOf("empty", "These trials have no curve of the score.", `${unit() === "steps" ? "No episode ended" : "No score was measured"} while they trained. Show another field instead: the list at the top has all of them.`);
     if (pick() === "selected" || state.get("filter")) return stateOf("empty", "These trials have no curve.", "They have reported no points, or the filter leaves none of them.");
     if (["best", "spread"].includes(pick())) {
+      if (found.curves.length) return stateOf("empty", "These trials have no curve.", "They have reported no points while they ran.");
       return stateOf("empty", "No trial has a score yet.", "The best trials are those whose final score is the best.",
         h("button", { type: "button", class: "button", text: "Show the newest ones", onclick: () => state.set({ pick: "newest" }) }));
     }
