@@ -306,7 +306,8 @@ def recommendation(
                 f"all complete trials of sweep '{sweep.spec.name}' are excluded, so none can be recommended; take that"
                 f" back with protein note {sweep.spec.name} --trial N --include"
             )
-        if finished and all(trial.state is TrialState.FAILED for trial in finished):
+        ends = [(trial.state, trial.end) for trial in finished]
+        if ends and all(state is TrialState.FAILED and end is not TrialEnd.INTERRUPTED for state, end in ends):
             raise UsageError(
                 f"sweep '{sweep.spec.name}' has no complete trial yet: all {len(finished)} that ended failed;"
                 f" protein status {sweep.spec.name} says why"

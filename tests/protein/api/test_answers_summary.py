@@ -115,6 +115,9 @@ def test_a_sweep_whose_trials_all_failed_is_not_given_more_time() -> None:
     failed = dataclasses.replace(trial(0, 1.0, 1.0), score=None, state=TrialState.FAILED, end=TrialEnd.USER_ERROR)
     with pytest.raises(UsageError, match=r"all 1 that ended .*; protein status pong says why"):
         recommendation(sweep_record("pong"), [failed], contenders=[])
+    stopped = dataclasses.replace(failed, end=TrialEnd.INTERRUPTED)
+    with pytest.raises(UsageError, match="give it more time"):
+        recommendation(sweep_record("pong"), [failed, stopped], contenders=[])
 
 
 def test_the_initial_config_is_not_one_with_an_equal_choice_of_another_type() -> None:
