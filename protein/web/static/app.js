@@ -23,6 +23,7 @@
 
 import { address, ServerApi } from "./lib/api.js";
 import { fill, h, stateOf } from "./lib/dom.js";
+import { sentence } from "./lib/format.js";
 import { bind, listen, showHelp } from "./lib/keys.js";
 import { sweepPicker } from "./lib/picker.js";
 import { Selection } from "./lib/selection.js";
@@ -316,10 +317,6 @@ function failed(error, again) {
   return stateOf("error", known ? sentence(error.message) : "This page has a defect.",
     known ? null : h("p", { class: "state-help" }, h("code", { text: `${error.name}: ${error.message}` })),
     h("button", { type: "button", class: "button", text: "Try again", onclick: again }));
-}
-
-function sentence(line) {
-  return line.charAt(0).toUpperCase() + line.slice(1) + (/[.!?]$/.test(line) ? "" : ".");
 }
 
 const notices = new Map();

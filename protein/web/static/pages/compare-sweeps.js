@@ -3,7 +3,7 @@
 import { segments, throttled, tick as box } from "../lib/controls.js";
 import { fill, h, popover, stateOf } from "../lib/dom.js";
 import { csv, saveMenu } from "../lib/export.js";
-import { clock, numbers, percent, probability, score, seconds, tick } from "../lib/format.js";
+import { clock, numbers, percent, probability, score, seconds, sentence, tick } from "../lib/format.js";
 import { TIME_STEPS, lines } from "../lib/lines.js";
 import { scoreAxis, scoreEnds } from "../lib/scales.js";
 import { colors, onTheme } from "../lib/theme.js";
@@ -203,8 +203,4 @@ function fixed(value) {
 
 function signed(value) {
   return `${value >= 0 ? "+" : "−"}${Math.abs(value).toFixed(2)}`;
-}
-
-function sentence(line) {
-  return line.charAt(0).toUpperCase() + line.slice(1) + (line.endsWith(".") ? "" : ".");
 }

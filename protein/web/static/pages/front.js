@@ -4,7 +4,7 @@
 import { fill, h, stateOf } from "../lib/dom.js";
 import { dragBox } from "../lib/box.js";
 import { chartCard, tip } from "../lib/echart.js";
-import { param, percent, score, seconds } from "../lib/format.js";
+import { param, percent, score, seconds, sentence } from "../lib/format.js";
 import { frontOption, nearBest, numbersIn } from "../lib/front-chart.js";
 import { duration, place, short } from "../lib/scales.js";
 import { Asking } from "../lib/slow.js";
@@ -339,8 +339,4 @@ function roundedUp(cost) {
 
 function chartHeight() {
   return Math.max(320, Math.min(640, window.innerHeight - 210));
-}
-
-function sentence(line) {
-  return line ? line.charAt(0).toUpperCase() + line.slice(1) + (/[.!?]$/.test(line) ? "" : ".") : "";
 }

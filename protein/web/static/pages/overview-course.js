@@ -2,7 +2,7 @@
 
 import { fill, h, stateOf } from "../lib/dom.js";
 import { chart, chartCard, tip } from "../lib/echart.js";
-import { percent, score, seconds, time } from "../lib/format.js";
+import { percent, score, seconds, sentence, time } from "../lib/format.js";
 import { Asking } from "../lib/slow.js";
 import { calibrationOption, historyOption, progressOption, timelineOption } from "../lib/sweep-charts.js";
 import { commandLine, ENDS, KINDS, STATES, stateMark, trialLink } from "../lib/trials.js";
@@ -232,8 +232,4 @@ export function course(root, context) {
 
 function card(title, ...content) {
   return h("section", { class: "card sweep-card", "aria-label": title }, h("h2", { text: title }), content);
-}
-
-function sentence(line) {
-  return line ? line.charAt(0).toUpperCase() + line.slice(1) + (/[.!?]$/.test(line) ? "" : ".") : "";
 }

@@ -2,7 +2,7 @@
 // Of several chosen sweeps, the first; the picker shows another one. All sentences are the server's (protein/api/overview.py).
 
 import { confirmed, fill, h, stateOf } from "../lib/dom.js";
-import { percent, score, seconds } from "../lib/format.js";
+import { percent, score, seconds, sentence } from "../lib/format.js";
 import { Asking } from "../lib/slow.js";
 import { spark } from "../lib/spark.js";
 import { commandLine, nameOf, stateMark, trialLink } from "../lib/trials.js";
@@ -210,8 +210,4 @@ function said(line, content) {
 
 function card(title, ...content) {
   return h("section", { class: "card sweep-card", "aria-label": title }, h("h2", { text: title }), content);
-}
-
-function sentence(line) {
-  return line ? line.charAt(0).toUpperCase() + line.slice(1) + (/[.!?]$/.test(line) ? "" : ".") : "";
 }

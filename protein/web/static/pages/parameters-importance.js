@@ -2,7 +2,7 @@
 
 import { answered, segments } from "../lib/controls.js";
 import { fill, h } from "../lib/dom.js";
-import { counted, percent } from "../lib/format.js";
+import { counted, percent, sentence } from "../lib/format.js";
 import { shortNames } from "../lib/coloring.js";
 import { chart } from "../lib/echart.js";
 import { patient } from "../lib/slow.js";
@@ -74,8 +74,4 @@ export async function importanceCard(context, tools, room) {
 
 function shortTitle(one) {
   return { "ped-anova": "PED-ANOVA", permutation: "permutation (forest)", "length-scales": "length scales (engine)" }[one.method] || one.method;
-}
-
-function sentence(line) {
-  return line.charAt(0).toUpperCase() + line.slice(1) + (/[.!?]$/.test(line) ? "" : ".");
 }

@@ -3,6 +3,7 @@
 
 import { throttled } from "../lib/controls.js";
 import { fill, h, stateOf } from "../lib/dom.js";
+import { sentence } from "../lib/format.js";
 import { importanceCard } from "./parameters-importance.js";
 import { mattersCard } from "./parameters-matters.js";
 import { mapCard } from "./parameters-map.js";
@@ -102,8 +103,4 @@ export async function render(root, context) {
       }
     },
   };
-}
-
-function sentence(line) {
-  return line.charAt(0).toUpperCase() + line.slice(1) + (/[.!?]$/.test(line) ? "" : ".");
 }
