@@ -7,6 +7,7 @@ import base64
 import html
 import io
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,9 +17,10 @@ from pathlib import Path
 
 from protein.api import stores
 from protein.api.answers import Answers
-from protein.api.overview import findings
+from protein.api.overview import findings, next_of
 from protein.api.recommended import measured_front, shown_trials
 from protein.errors import ProteinError, TrialFailed
+from protein.sweep.ownership import alive
 from protein.types import TrialRecord
 from protein.view import text
 from protein.view.figures.front import front as draw_front
@@ -66,7 +68,7 @@ def view(name: str, store: str | None, *, height: int = HEIGHT) -> Page:
     environment = {**os.environ, stores.VARIABLE: url}  # in no list of processes: it may hold a password
     made = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if made.returncode:
-        path.parent.rmdir()
+        shutil.rmtree(path.parent, ignore_errors=True)  # with what was written before it failed
         raise TrialFailed(f"no pages of sweep '{name}': {made.stderr.strip() or 'protein report has failed'}")
     page = Page(path, height)
     if not _in_notebook():
@@ -94,8 +96,9 @@ def found_html(name: str, store: str) -> str:
         numbers = measured_front(answers.columns, sweep.spec.limits)[-MAX_ROWS:]
         by_number = {trial.number: trial for trial in opened.trials(sweep.id, curves=False, numbers=numbers)}
         listed = shown_trials(sweep, [by_number[number] for number in numbers if number in by_number])
+        advice = next_of(found, alive(opened, sweep).life)
         drawn = answers.recommendation().drawn() if found.best is not None else {}
-        trials = opened.trials(sweep.id, curves=False)
+        trials = opened.trials(sweep.id, curves=False) if found.best is not None else []
     best = found.best
     if best is None:
         return f"<p><b>{html.escape(name)}</b>: {html.escape(found.why_none)}</p>"
@@ -105,7 +108,7 @@ def found_html(name: str, store: str) -> str:
         parts.append(_table(("parameter", "recommended", "initial"), rows))
     else:
         parts.append(_table(("parameter", "recommended"), best.params.items()))
-    lines = [line.text for line in (*found.trust, *found.next)]
+    lines = [line.text for line in (*found.trust, *advice)]
     parts.append("<ul>" + "".join(f"<li>{html.escape(line)}</li>" for line in lines) + "</ul>")
     try:
         picture = io.BytesIO()

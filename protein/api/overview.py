@@ -250,7 +250,8 @@ def glance(store: Store, sweep: SweepRecord, word: str | None = None) -> Overvie
     gone = set(dead_owners(known.running.values()))
     numbers = [number for number, owner in known.running.items() if owner not in gone]
     num_gone = len(known.running) - len(numbers)
-    counts = data.counts_of(known.ends, len(known.waiting) + num_gone)
+    counts = data.counts_of(known.ends, len(known.waiting))
+    counts = dataclasses.replace(counts, running=counts.running - num_gone, interrupted=counts.interrupted + num_gone)
     best = measured_best(store, sweep, known)
     running = shown_trials(sweep, store.trials(sweep.id, numbers=numbers[:MAX_RUNNING])) if numbers else []
     failures = _failures(store, sweep, known)

@@ -182,7 +182,8 @@ class _Details:
 
 def _print_found(console: Console, sweep: SweepRecord, details: _Details, store: str | None) -> None:
     """Prints the recommended config and the answers; where nothing can be recommended, the headline says why."""
-    from protein.cli import overview  # late, as above
+    from protein.api.overview import next_of  # late, as above
+    from protein.cli import overview
 
     told, found = details.told, details.told.found
     if found is None:
@@ -191,7 +192,7 @@ def _print_found(console: Console, sweep: SweepRecord, details: _Details, store:
         console.print(Text(told.headline, style="bold"))
         overview.show_lines(console, "what next?", told.next)
     else:
-        overview.show(console, found, told.next)
+        overview.show(console, dataclasses.replace(found, next=next_of(found, told.life)), told.next)
 
 
 def _print_details(console: Console, sweep: SweepRecord, details: _Details) -> None:

@@ -118,8 +118,11 @@ def search(path: Path, wanted: str) -> dict[str, Any]:
     wanted, found, count = wanted.casefold(), deque[tuple[int, str]](maxlen=MAX_FOUND), 0
     try:
         with path.open(encoding="utf-8", errors="replace") as stream:
-            for number, line in enumerate(stream, start=1):
-                if wanted in line.casefold():
+            number, begins = 0, True
+            while line := stream.readline(LOG_BYTES):  # a line without an end is read in parts, not whole
+                number += begins
+                begins = line.endswith("\n")
+                if wanted in line.casefold() and not (found and found[-1][0] == number):
                     count += 1
                     found.append((number, line.rstrip("\r\n")[:MAX_LINE]))
     except OSError as error:

@@ -75,7 +75,7 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
     kept: dict[int, tuple[tuple[int, ...], _Best]] = {}  # by the sweep's id, with what changes where they may
 
     def best(sweep: SweepRecord, counts: data.Counts, counted: SweepSummary) -> _Best | None:
-        version = (counts.finished, counted.excluded)
+        version = (counts.finished, counted.excluded, counted.confirmations)
         if sweep.id in kept and kept[sweep.id][0] == version:
             return kept[sweep.id][1]
         found = _kept(viewer, sweep) if counts.finished else None

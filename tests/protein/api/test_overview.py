@@ -177,6 +177,7 @@ def test_how_it_ended_is_said_with_what_goes_on(empty: Store) -> None:
     started(empty, killed, make_space(layers).default(), owner=ended_owner())
     found = glance(empty, killed)
     assert found.life == "gone" and found.running == () and "was killed" in found.state[0].text
+    assert found.counts == ("1 interrupted",)  # which does not wait: nothing will start it
     assert found.state[0].command.endswith("sweep --env pong")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from browser import ODD_NAME, Served, View, asked, fill_loss, refused
 from playwright.sync_api import Route, expect
-from sample_trials import start_trial
+from sample_trials import add_run, start_trial
 
 from protein.api.answers import Answers
 from protein.storage import open_store, open_whole_store
@@ -69,6 +69,8 @@ def test_home_takes_what_is_kept_and_fits_nothing(
     score = best.contender.score
     assert (found["best"], found["score"]) == (best.trial.number, pytest.approx(score.value))
     assert (found["score_low"], found["score_high"]) == (pytest.approx(score.low), pytest.approx(score.high))
+    add_run(own_store, of=best.trial.number, score=18.0)
+    assert rows(served)["pong"]["score_low"] is None  # a confirmation makes what was kept an old answer
     store.close()
     served.stop()
 
