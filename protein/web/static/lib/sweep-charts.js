@@ -1,4 +1,4 @@
-// The charts of the page Sweep: trials on a time line, budget and best score over time, predicted against measured.
+// The charts of how a sweep went: trials on a time line, budget and best score over time, predicted against measured.
 
 import { score, seconds, tick } from "./format.js";
 import { duration, durationAxis, evenAxis, place, scoreAxis, scoreEnds, short } from "./scales.js";
