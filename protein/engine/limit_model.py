@@ -3,7 +3,9 @@
 Notation
     v        a measured value, b the bound that it must keep
     m(v)     how far v is within its limit: b - v where b is an upper bound, v - b where it is a lower one; of
-             logarithms where all values and the bound are above 0 and the values span more than a factor of `_DECADE`
+             logarithms where all values and the bound are above 0 and the values span more than a factor of `_DECADE`.
+             Where a value is exactly b, as whole numbers often are, m = 0 would say even odds. So b is moved half of
+             the way to the next value, outwards where the limit holds at b (`<=`), and inwards where it does not (`<`)
     t(v)     m in units of the median |m|, with what is beyond 2 of them compressed by the logarithm: whether a value
              lies within is what matters, and not how far beyond it is. t > 0 where the limit holds
     y        t, standardised: the target of a Gaussian process beside a Bayesian ridge regression, since memory and
@@ -118,6 +120,11 @@ def within(limit: Limit, values: Array) -> Array:
     if bound > 0 and np.all(values > 0) and np.max(values) > _DECADE * np.min(values):
         values, bound = np.log(values), math.log(bound)
     margin = (bound - values) if limit.is_upper else (values - bound)
+    if np.any(margin == 0.0):
+        side = 1.0 if limit.holds(limit.bound) else -1.0
+        apart = -side * margin
+        gaps = apart[apart > 0.0] if np.any(apart > 0.0) else np.abs(margin[margin != 0.0])
+        margin = margin + side * (float(np.min(gaps)) if len(gaps) else 1.0) / 2.0
     unit = float(np.median(np.abs(margin))) or float(np.max(np.abs(margin))) or 1.0
     t = margin / unit
     beyond = np.abs(t) - _LINEAR_UNTIL

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from protein.engine.gp import Array
 from protein.engine.limit_model import LimitModel, within
-from protein.space import Float, Space
+from protein.space import Float, Integer, Space
 from protein.types import Limit
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
@@ -70,3 +70,13 @@ def test_any_values_give_a_probability_and_keep_their_side(values: list[float], 
     x = SPACE.sample(len(values), np.random.default_rng(len(values)))
     p = fitted(x, array, limit).p_holds(x)
     assert np.isfinite(p).all() and ((p > 0) & (p <= 1)).all()
+
+
+@pytest.mark.parametrize("text", ["<= 8", "< 8", ">= 8", "> 8", "<= 12", "<= 2"])
+def test_a_limit_that_is_met_exactly_holds_there_and_a_strict_one_does_not(text: str) -> None:
+    space = Space([Integer("layers", 1, 6), Float("lr", 0.0, 1.0)])
+    x = space.sample(24, np.random.default_rng(1))
+    limit = Limit("m", text.split()[0], float(text.split()[1]))
+    values = [2.0 * float(params["layers"]) for params in map(space.from_unit, x)]
+    keeps = LimitModel.fit(space, [limit], x, [{"m": value} for value in values]).keeps(x)
+    assert keeps.tolist() == [limit.holds(value) for value in values]
