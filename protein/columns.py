@@ -246,3 +246,8 @@ class SweepSummary:
     confirmations: int = 0
     confirming_seconds: float = 0.0
     best_score: float | None = None
+
+    @property
+    def total(self) -> int:
+        """How many trials there are, confirmations included: they are numbered from 0 to one less."""
+        return sum(self.ends.values()) + self.confirmations

@@ -259,7 +259,7 @@ def glance(store: Store, sweep: SweepRecord, word: str | None = None) -> Overvie
     left = None if budget is None else max(budget - known.spent_seconds, 0.0)
     eta = None
     if left is not None and now.life is Life.RUNS and numbers:
-        eta = _eta(store, sweep, left, num_trials=sum(known.ends.values()), num_running=len(numbers))
+        eta = _eta(store, sweep, left, num_trials=known.total, num_running=len(numbers))
     return Overview(
         sweep=sweep.spec.name,
         env=sweep.spec.env,

@@ -66,7 +66,7 @@ def _found(store: Store, sweep: SweepRecord, number: int) -> TrialRecord:
     """Returns one trial with its curve. Raises `UsageError` where the sweep has none of this number."""
     found = store.trials(sweep.id, numbers=[number])
     if not found:
-        last = sum(store.summaries([sweep.id])[sweep.id].ends.values()) - 1
+        last = store.summaries([sweep.id])[sweep.id].total - 1
         held = f"0 to {last}" if last >= 0 else "none yet"
         raise UsageError(f"sweep '{sweep.spec.name}' has no trial {number}; it has {held}")
     return found[0]

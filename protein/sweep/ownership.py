@@ -201,7 +201,7 @@ def _last_owner(store: Store, sweep: SweepRecord, known: SweepSummary) -> list[s
 
     It names the process that runs the sweep also where no trial runs now.
     """
-    number = sum(known.ends.values()) - 1
+    number = known.total - 1
     while number in known.waiting:
         number -= 1
     if number < 0:

@@ -444,7 +444,7 @@ class SweepTrials:
 def read_trials(store: Store, sweep_id: int, *, most: int = MAX_WHOLE) -> list[TrialRecord]:
     """Returns all trials of a sweep in their order, those of a large one with few curves; see the head of this file."""
     known = store.summaries([sweep_id])[sweep_id]
-    if sum(known.ends.values()) <= most:
+    if known.total <= most:
         return store.trials(sweep_id)
     trials = store.trials(sweep_id, curves=False)
     chosen = sorted({*with_curves(trials), *known.running})

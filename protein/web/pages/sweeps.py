@@ -86,7 +86,7 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
     resting: dict[int, tuple[tuple[int, int], Alive]] = {}  # lives that only another trial can change
 
     def life(sweep: SweepRecord, counted: SweepSummary) -> Alive:
-        version = (sum(counted.ends.values()), len(counted.waiting))
+        version = (counted.total, len(counted.waiting))
         if not sweep.ended and not counted.running and resting.get(sweep.id, (None,))[0] == version:
             return resting[sweep.id][1]
         now = alive(viewer.store, sweep, counted)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from commands import Run, sweep_command
-from sample_trials import STORED, add_run, fill_store, store_url
+from sample_trials import STORED, add_run, fill_store, start_trial, store_url
 from store_samples import ended_owner
 
 from protein import storage
@@ -16,7 +16,7 @@ from protein.cli import sweep
 from protein.cli.arguments import SweepArguments
 from protein.cli.parse import parse
 from protein.run.lease import current_owner
-from protein.types import Estimate
+from protein.types import Estimate, Outcome, TrialEnd
 from protein.view import tables
 
 
@@ -92,6 +92,17 @@ def test_status_tells_a_trial_that_runs_from_one_whose_process_is_gone(filled: P
     [plain] = run.json("status --json")
     assert (plain["life"], plain["interrupted"], plain["waiting"], plain["notes"]) == ("runs", [8, 9], [], [])
     assert (plain["trials"]["running"], plain["trials"]["waiting"]) == (1, 2), "they are taken up again"
+
+
+def test_the_process_that_runs_a_sweep_is_found_behind_confirmations(filled: Path, run: Run) -> None:
+    url = "sqlite:///runs/protein.db"
+    for _ in range(2):  # by a process that has ended since
+        add_run(url, of=0, score=15.0, owner=ended_owner())
+    with stores.opened(url) as store:
+        trial = start_trial(store)
+        store.finish_trial(trial, Outcome(end=TrialEnd.COMPLETE, score=1.0, cost_seconds=1.0, steps=10))
+    assert run.json("status --json")[0]["life"] == "runs"  # it is between two trials
+    assert run.error("show --trial 10") == "sweep 'pong' has no trial 10; it has 0 to 9"
 
 
 def test_show_lists_trials_and_shows_one(filled: Path, run: Run) -> None:
