@@ -642,8 +642,8 @@ class Names:
                 found.setdefault(HEADS[key], [key])
         last: dict[str, list[str]] = {}
         for key in self._columns:
-            if "." in _short(key):
-                last.setdefault(key.rpartition(".")[2], []).append(key)
+            if "." in _short(key) and (part := key.rpartition(".")[2]):
+                last.setdefault(part, []).append(key)
         return {**last, **found}
 
     @functools.cached_property

@@ -378,7 +378,9 @@ def scales(frames: Sequence[Frame], table: Table) -> dict[str, Any]:
 
 
 def _is(column: Column, word: str) -> Mask:
-    found: Mask = np.array([one == word for one in column.words] or [False])[column.values] & ~column.missing
+    found: Mask = (
+        np.array([one == word for one in column.words] or [False])[column.values.astype(np.intp)] & ~column.missing
+    )
     return found
 
 

@@ -39,7 +39,8 @@ def test_what_runs_has_a_curve_beside_that_of_the_best(own_store: str) -> None:
     assert best["number"] == found["best_measured"] == 1
 
 
-def test_the_four_answers_stand_there_before_and_after_the_models(view: View) -> None:
+def test_the_four_answers_stand_there_before_and_after_the_models(own_store: str, view_of: ViewOf) -> None:
+    view = view_of(own_store)  # of a server that has fitted nothing yet
     held: list[Route] = []
     view.page.route("**/api/overview/findings*", lambda route: held.append(route))
     view.open("overview?sweep=pong")
