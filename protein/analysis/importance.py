@@ -175,7 +175,7 @@ def _answer(method: str, space: Space, data: History, x: Array, result: Array, t
         )
     if len(x) < MIN_TRIALS:
         return dataclasses.replace(
-            about, problem=f"needs {MIN_TRIALS} trials with a score, and has {len(x)}; wait for more"
+            about, problem=f"needs {MIN_TRIALS} trials with a score, and has {len(x)}; run more"
         )
     groups = _groups(space, x)
     rare = [space.names[i] for rows, own in groups for i in own if rows.sum() < MIN_TRIALS]

@@ -84,7 +84,7 @@ def matters(model: SweepModel, target: Target = "score") -> Matters:
         raise UsageError(f"a parameter matters for {' or '.join(TARGETS)}, got '{target}'")
     found = Matters(target=target, num_trials=model.num_scores)
     if model.num_scores < MIN_TRIALS:
-        few = f"needs {MIN_TRIALS} trials with a score, and has {model.num_scores}; wait for more"
+        few = f"needs {MIN_TRIALS} trials with a score, and has {model.num_scores}; run more"
         return dataclasses.replace(found, problem=few)
     if target == "score" and model.score.scale.sd == 0.0:
         return dataclasses.replace(found, problem=f"all {model.num_scores} trials have the same score")

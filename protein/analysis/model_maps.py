@@ -142,7 +142,7 @@ class SweepModel:
             data = History.of(space, observations, [])
             if len(data.scores) < MIN_SCORES:
                 raise UsageError(
-                    f"the model needs {MIN_SCORES} trials with a score, and has {len(data.scores)}; wait for more"
+                    f"the model needs {MIN_SCORES} trials with a score, and has {len(data.scores)}; run more"
                 )
             try:
                 score = recommend.fitted(space, observations, sample) if learnt is None else learnt.score
@@ -175,7 +175,7 @@ class SweepModel:
         if chosen is None:
             limit = "" if math.isinf(under_seconds) else f" for {under_seconds:.3g} s or less"
             raise UsageError(
-                f"no trial was trained to its end{limit}, so there is no config to go through; wait for more"
+                f"no trial was trained to its end{limit}, so there is no config to go through; run more"
             )
         return self.at(chosen.params)
 

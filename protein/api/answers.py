@@ -49,7 +49,7 @@ from protein.engine.results import Contender, Matters, Outlook, RangeEnd
 from protein.engine.sample import MAX_WHOLE, Sample, sample_of, sampled
 from protein.errors import ProteinError, SpaceError, StoreError, UsageError
 from protein.ports import Store
-from protein.space import Integer, Space
+from protein.space import Categorical, Integer, Space
 from protein.spelling import counted
 from protein.types import (
     Estimate,
@@ -479,8 +479,8 @@ def _with_laws(found: Matters, laws: "Laws") -> Matters:
             parameters.append(one)
             continue
         best, estimate = None, value.estimate
-        if value.known and estimate is not None:
-            ends = [estimate.low, estimate.value, estimate.high]
+        if value.known and estimate is not None and not isinstance(parameter, Categorical):
+            ends = np.clip([estimate.low, estimate.value, estimate.high], parameter.low, parameter.high)
             low, middle, high = np.rint(ends) if isinstance(parameter, Integer) else ends
             best = parameter.raw(low), parameter.raw(middle), parameter.raw(high)
         ranked = sorted(value.shares.items(), key=lambda item: -item[1]) if value.known else []

@@ -145,7 +145,7 @@ def test_all_kinds_of_parameters_and_constraints() -> None:
 def test_says_why_there_is_no_answer() -> None:
     trials = searched(CUBE, lambda x: x[0], num_trials=12, seed=5)
     few = matters(SweepModel.fit(CUBE, trials[:9]))
-    assert few.problem == "needs 10 trials with a score, and has 9; wait for more" and not few.parameters
+    assert few.problem == "needs 10 trials with a score, and has 9; run more" and not few.parameters
     same = matters(SweepModel.fit(CUBE, [dataclasses.replace(one, score=2.0) for one in trials]))
     assert same.problem == "all 12 trials have the same score"
     with pytest.raises(UsageError, match="score or cost, got 'time'"):

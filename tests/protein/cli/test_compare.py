@@ -112,7 +112,7 @@ def test_the_picture_has_a_band_where_there_are_seeds(seeds: str) -> None:
 
 
 def test_importance_names_its_methods_or_says_why_not(seeds: str, folder: Path, run: Run) -> None:
-    said = "the importance of parameters is not known: needs 10 trials with a score, and has 5; wait for more"
+    said = "the importance of parameters is not known: needs 10 trials with a score, and has 5; run more"
     assert run.error(f"plot importance old-1 --store {seeds}") == said
     said = "a plot of kind 'importance' is of one sweep, and 2 are named; plot them apart"
     assert run.error(f"plot importance old-1 new-1 --store {seeds}") == said

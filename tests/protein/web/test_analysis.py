@@ -361,7 +361,7 @@ def test_an_exclusion_is_seen_by_the_model_at_once(own_store: str) -> None:
         if "problem" in after:
             break
         time.sleep(0.1)
-    assert after["problem"] == "the model needs 4 trials with a score, and has 3; wait for more"
+    assert after["problem"] == "the model needs 4 trials with a score, and has 3; run more"
     server.stop()
 
 
