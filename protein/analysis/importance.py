@@ -174,9 +174,7 @@ def _answer(method: str, space: Space, data: History, x: Array, result: Array, t
             about, meaning="how much the values of the cheapest tenth of the trials differ from those of all trials"
         )
     if len(x) < MIN_TRIALS:
-        return dataclasses.replace(
-            about, problem=f"needs {MIN_TRIALS} trials with a score, and has {len(x)}; run more"
-        )
+        return dataclasses.replace(about, problem=f"needs {MIN_TRIALS} trials with a score, and has {len(x)}; run more")
     groups = _groups(space, x)
     rare = [space.names[i] for rows, own in groups for i in own if rows.sum() < MIN_TRIALS]
     fixed = [

@@ -174,9 +174,7 @@ class SweepModel:
         chosen = results.best(self.contenders, under_seconds)
         if chosen is None:
             limit = "" if math.isinf(under_seconds) else f" for {under_seconds:.3g} s or less"
-            raise UsageError(
-                f"no trial was trained to its end{limit}, so there is no config to go through; run more"
-            )
+            raise UsageError(f"no trial was trained to its end{limit}, so there is no config to go through; run more")
         return self.at(chosen.params)
 
     def at(self, params: Params) -> Array:

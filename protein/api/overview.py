@@ -232,11 +232,6 @@ class Overview:
     next: tuple[Line, ...]
     found: Findings | None = None
 
-    @property
-    def whole_next(self) -> tuple[Line, ...]:
-        """What to do next, by the store and by the models."""
-        return self.next + (() if self.found is None else next_of(self.found, self.life))
-
 
 def overview(store: Store, sweep: SweepRecord, word: str | None = None) -> Overview:
     """Returns both parts; `word` is the user's for the store, which commands name. It fits the models."""

@@ -15,7 +15,17 @@ from store_samples import ended_owner
 
 from protein.api.answers import Answers
 from protein.api.definition import create_or_resume, define_trainer_sweep
-from protein.api.overview import Overview, again_command, changes, glance, overview, wider_bound, wider_lines
+from protein.api.overview import (
+    Line,
+    Overview,
+    again_command,
+    changes,
+    glance,
+    next_of,
+    overview,
+    wider_bound,
+    wider_lines,
+)
 from protein.api.recommended import initial_params
 from protein.config.resolve import load, make_space
 from protein.engine.results import RangeEnd
@@ -39,6 +49,11 @@ End = tuple[TrialEnd, float | None, str]  # of a trial: how, score as stored, re
 GOOD: End = (TrialEnd.COMPLETE, 1.0, "")
 DIVERGED: End = (TrialEnd.DIVERGED, None, "diverged: loss is nan")
 MEMORY: End = (TrialEnd.OUT_OF_MEMORY, None, "out of memory")
+
+
+def advice(found: Overview) -> tuple[Line, ...]:
+    """What to do next, by the store and by the models, as views show it."""
+    return found.next + (() if found.found is None else next_of(found.found, found.life))
 
 
 @pytest.fixture
@@ -93,7 +108,7 @@ def own(
 
 def texts(found: Overview) -> list[str]:
     """All sentences of an overview."""
-    lines = [*found.state, *found.whole_next, *(found.found.trust if found.found else ())]
+    lines = [*found.state, *advice(found), *(found.found.trust if found.found else ())]
     best = found.found.best if found.found else None
     return [line.text for line in lines] + [found.headline] + ([best.text] if best else [])
 
@@ -120,11 +135,11 @@ def test_the_answers_are_those_of_the_store_and_plain_data(stored: tuple[Store, 
     ]
     assert "train --env pong --from pong" in best.command and url in best.command
     assert found.found.trust[0].text.startswith(f"Trial {best.trial} was run once: it measured ")
-    assert any("--confirm" in line.command for line in found.whole_next)
+    assert any("--confirm" in line.command for line in advice(found))
     add_run(url, of=best.trial, score=17.5)
     found = overview(store, sweep, url)
     assert found.found is not None and found.found.trust[0].text.startswith("It was run 2 times: ")
-    assert not any("--confirm" in line.command for line in found.whole_next)
+    assert not any("--confirm" in line.command for line in advice(found))
 
 
 @pytest.mark.parametrize(
@@ -191,8 +206,8 @@ def test_what_runs_is_said_with_its_score_and_how_long_the_budget_lasts(stored: 
     assert found.state[0].text == "1 trial runs now; the budget lasts about 8.00s more."
     found = overview(store, sweep)
     assert found.found is not None and any(line.command for line in found.found.next)
-    assert all(line.text.startswith("When it has ended: ") for line in found.whole_next if "again" in line.text)
-    assert not any("--confirm" in line.command for line in found.whole_next)  # beside the process it would be refused
+    assert all(line.text.startswith("When it has ended: ") for line in advice(found) if "again" in line.text)
+    assert not any("--confirm" in line.command for line in advice(found))  # beside the process it would be refused
 
 
 def test_a_command_that_goes_on_defines_the_same_sweep(empty: Store) -> None:
