@@ -632,10 +632,10 @@ class Space:
 
     def _find_witness(self) -> Array:
         """Returns one valid point, `d`; raises `SpaceError` when none of many random points is valid."""
-        rng = np.random.default_rng(0)
         default = self.canonical(self.to_unit(self.default())[None, :])
-        if not self._constraints:
+        if self.valid(default).all():  # as is usual, and random points take a while
             return np.asarray(default[0])
+        rng = np.random.default_rng(0)
         x = np.concatenate([default, self.canonical(rng.random((_NUM_PROBES, self.num_dims)))])
         numbers = self._decode(x)
         columns, satisfied = self._columns(numbers, self._active(numbers)), np.ones(len(x), dtype=bool)
