@@ -11,7 +11,7 @@ from protein.direction import shown_score
 from protein.errors import UsageError
 from protein.sweep.ownership import alive
 from protein.sweep.resuming import goes_on
-from protein.types import SweepRecord
+from protein.types import SweepRecord, runs_command, runs_trainer
 from protein.view import text
 from protein.web import findings
 from protein.web.answers import Query, get
@@ -64,6 +64,8 @@ def stop_loses(sweep: SweepRecord, costs: Sequence[float]) -> str:
     spent = f"{len(costs)} {have} taken {text.seconds(sum(costs))}"
     if goes_on(sweep.spec.config):
         return f"{spent}. When the sweep is run again, {they} can go on from what was saved last; the rest is lost."
+    if not runs_trainer(sweep.spec.config) and not runs_command(sweep.spec.config):
+        return f"{spent}. A function is ended where it next reports, and that is lost; one that returns is kept."
     return f"{spent}. That is lost: {they} can only begin anew, when the sweep is run again."
 
 

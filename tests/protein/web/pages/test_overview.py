@@ -10,6 +10,7 @@ from sample_trials import add_run, start_trial
 
 from protein.api.overview import overview
 from protein.storage import open_store
+from protein.web.pages.overview import stop_loses
 
 ViewOf = Callable[..., View]
 
@@ -73,3 +74,13 @@ def test_news_of_the_store_change_the_page(own_store: str, view_of: ViewOf, scor
         expect(view.page.get_by_role("region", name="Running now")).to_contain_text("trial 7 no score yet")
     else:
         expect(view.page.get_by_text("It was run 2 times")).to_be_visible()
+
+
+def test_what_a_stop_loses_depends_on_what_runs(served: Served) -> None:
+    store = open_store(served.store_url)
+    trainer, function = (next(one for one in store.list_sweeps() if one.spec.name == name) for name in ("pong", "loss"))
+    store.close()
+    assert stop_loses(trainer, []) == "No trial runs now, so nothing is lost."
+    assert "when the sweep is run again" in stop_loses(trainer, [4.0, 5.5]).lower()
+    assert stop_loses(trainer, [4.0, 5.5]).startswith("2 trials run and have taken 9.50s.")
+    assert "one that returns is kept" in stop_loses(function, [1.0])
