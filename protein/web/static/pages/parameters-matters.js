@@ -27,7 +27,7 @@ export async function mattersCard(context, tools, room) {
     const best = all.some((one) => one.best);
     const laws = all.some((one) => one.law);
     const values = found.best_seconds === null ? "best values" : `best values at ${seconds(found.best_seconds)}`;
-    const heads = [["parameter"], [""], ["share [80 %]"], ["over the whole space", "whole"], ...(best ? [[values]] : []), ...(laws ? [["with cost", "law"]] : [])];
+    const heads = [["parameter"], ["verdict"], ["share [80 %]"], ["over the whole space", "whole"], ...(best ? [[values]] : []), ...(laws ? [["with cost", "law"]] : [])];
     fill(body,
       h("table", { class: "facts matters" }, h("thead", {}, h("tr", {}, heads.map(([text, cls = ""]) => h("th", { scope: "col", text, class: cls })))),
         h("tbody", {}, all.map((one) => h("tr", { "data-matters": one.name },

@@ -1,10 +1,10 @@
 """The stream of news, without a browser: the store changes at chosen moments, and the clock is never waited for."""
 
-import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -41,7 +41,8 @@ def viewer(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Vie
             stopping.set()
 
     monkeypatch.setattr(viewer_module, "REFRESH_SECONDS", -1.0)
-    monkeypatch.setattr(asyncio, "sleep", sleep)
+    # Its own name alone: a server of other tests, in this process, sleeps by the module.
+    monkeypatch.setattr(changes, "asyncio", SimpleNamespace(sleep=sleep))
     return Viewer(store, store_url(tmp_path), stopping)
 
 

@@ -29,7 +29,10 @@ ViewOf = Callable[..., View]
 def opened(view: View, sweep: str) -> None:
     """Opens Overview and scrolls to how the sweep went, which comes only then."""
     view.open(f"overview?sweep={sweep}")
-    view.page.get_by_role("heading", name="How it went").scroll_into_view_if_needed()
+    heading = view.page.get_by_role("heading", name="How it went")
+    expect(heading).to_be_visible()
+    # Not by the locator: what it found may be drawn anew while it waits for it to stand still.
+    view.page.evaluate("document.querySelector('.course-head').scrollIntoView()")
 
 
 def test_where_the_budget_went_and_how_trials_ended(view: View) -> None:
