@@ -57,7 +57,7 @@ def _told(found: overview.Findings, life: str) -> dict[str, Any]:
 
 
 def stop_loses(sweep: SweepRecord, costs: Sequence[float]) -> str:
-    """Returns what becomes of running trials, of which each has cost so many seconds, where their sweep is stopped."""
+    """Returns what is lost if a sweep is stopped now. `costs` has the seconds that each running trial has cost."""
     if not costs:
         return "No trial runs now, so nothing is lost."
     have, they = ("trial runs and has", "it") if len(costs) == 1 else ("trials run and have", "they")

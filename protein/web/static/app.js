@@ -49,7 +49,7 @@ const api = globalThis.proteinApi ?? new ServerApi(); // a report brings its own
 const PAGES = ALL.filter((page) => api.live || page.name !== HOME); // a report is about its sweeps alone
 const state = new State(stateChanged);
 const selection = new Selection(state);
-const sweeps = []; // the same list for ever: pages hold it
+const sweeps = []; // pages keep this list, so it is filled anew and never replaced
 let listed = null; // the promise of its first answer
 let loaded = false; // whether that has come
 let view = null; // what the open page's `render` has returned

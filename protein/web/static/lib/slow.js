@@ -3,6 +3,7 @@
 
 const FIRST = 700; // milliseconds between two questions; each wait is longer, up to the last
 const LAST = 5000;
+const FOLLOW = 5000; // milliseconds between two looks at what the store tells no news of
 const AGAIN = 300; // milliseconds, where each question waits at the server
 
 /** Asks until the answer is ready or has failed; `show(answer)` is called with each one. Stops with the signal. */
@@ -44,6 +45,29 @@ export class Asking {
       this.#open.delete(name);
     }
   }
+}
+
+/**
+ * Returns a function that begins to do some work again and again while the page is seen, and until `goes()` is false, what
+ * was asked for is gone, or the signal is aborted. To call it twice begins nothing twice.
+ */
+export function follower(goes, work, signal) {
+  let timer = 0;
+  const end = () => { clearInterval(timer); timer = 0; };
+  signal.addEventListener("abort", end);
+  return () => {
+    if (timer || signal.aborted || !goes()) return;
+    timer = setInterval(async () => {
+      if (document.hidden) return;
+      try {
+        await work();
+        if (!goes()) end();
+      } catch (error) {
+        if (error.status === 404) end();
+        else if (error.name !== "AbortError" && error.status === undefined) throw error;
+      }
+    }, FOLLOW);
+  };
 }
 
 /** Waits, or less where the signal is aborted. */

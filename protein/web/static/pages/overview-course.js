@@ -3,7 +3,7 @@
 import { fill, h, stateOf } from "../lib/dom.js";
 import { chart, chartCard, tip } from "../lib/echart.js";
 import { percent, score, seconds, sentence, time } from "../lib/format.js";
-import { Asking } from "../lib/slow.js";
+import { Asking, follower } from "../lib/slow.js";
 import { calibrationOption, historyOption, progressOption, timelineOption } from "../lib/sweep-charts.js";
 import { commandLine, ENDS, KINDS, STATES, stateMark, trialLink } from "../lib/trials.js";
 
@@ -21,10 +21,10 @@ export function course(root, context) {
   let found = null;
   const slow = {};
   const asking = new Asking();
-  let following = 0;
   const rooms = {};
   const charts = {};
-  signal.addEventListener("abort", () => clearInterval(following));
+  // While the sweep runs, bars grow, and it may end.
+  const followRunning = follower(() => found.life === "runs", async () => { await load(); draw(); }, signal);
   root.append(stateOf("loading", "Reading how the sweep went"));
   update();
   return { update };
@@ -45,24 +45,6 @@ export function course(root, context) {
 
   async function load() {
     found = await api.get("/sweep", { sweep: name }, { signal });
-  }
-
-  /** While the sweep runs, bars grow, and it may end. */
-  function followRunning() {
-    if (following || found.life !== "runs") return;
-    following = setInterval(async () => {
-      if (document.hidden) return;
-      try {
-        await load();
-        draw();
-        if (found.life !== "runs") {
-          clearInterval(following);
-          following = 0;
-        }
-      } catch (error) {
-        if (error.name !== "AbortError" && error.status === undefined) throw error;
-      }
-    }, 5000);
   }
 
   function ask() {

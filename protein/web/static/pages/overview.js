@@ -3,7 +3,7 @@
 
 import { confirmed, fill, h, stateOf } from "../lib/dom.js";
 import { percent, score, seconds, sentence } from "../lib/format.js";
-import { Asking } from "../lib/slow.js";
+import { Asking, follower } from "../lib/slow.js";
 import { spark } from "../lib/spark.js";
 import { commandLine, nameOf, stateMark, trialLink } from "../lib/trials.js";
 import { course } from "./overview-course.js";
@@ -20,8 +20,8 @@ export async function render(root, context) {
   let models = { state: "computing", error: "" };
   let near = null;
   let detailed = null;
-  let following = 0;
-  signal.addEventListener("abort", () => clearInterval(following));
+  // What runs costs more from second to second, and a process may end without a word: the store tells no news of either.
+  const follow = follower(() => api.live && found.running.length > 0, async () => { await load(); draw(); }, signal);
   await load();
   if (signal.aborted) return {};
   build();
@@ -41,24 +41,6 @@ export async function render(root, context) {
   async function load() {
     const answer = await api.get("/overview", { sweep: name }, { signal });
     found = { ...answer, found: answer.found ?? found?.found ?? null };
-  }
-
-  /** What runs costs more from second to second, and a process may end without a word: the store tells no news of either. */
-  function follow() {
-    if (following || !api.live || !found.running.length) return;
-    following = setInterval(async () => {
-      if (document.hidden) return;
-      try {
-        await load();
-        draw();
-        if (!found.running.length) {
-          clearInterval(following);
-          following = 0;
-        }
-      } catch (error) {
-        if (error.name !== "AbortError" && error.status === undefined) throw error;
-      }
-    }, 5000);
   }
 
   function ask() {
