@@ -1,0 +1,117 @@
+"""What only a GPU shows: a run with recorded launches is the run without, for every kind of network and of action.
+
+All tests that need a GPU are here, so that a machine that has one, and little else, runs them by one command:
+scripts/gpu_benchmark.sh does so first. So this file imports nothing but pytest, torch, the trainer, and helpers that
+import no more. It needs no fixture of `conftest.py`. With `GPU_TESTS_ON=cpu` it runs on a CPU: a test of this file.
+"""
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from language_runs import small as small_language
+from language_runs import write_corpus
+from ppo_runs import small
+from whole_runs import go, same, tensors
+
+from protein.trainer.config import RunConfig
+from protein.trainer.kinds import Config
+from protein.trainer.language.config import LanguageConfig
+from protein.trainer.machine import cuda
+from protein.trainer.machine.stopwatch import Stopwatch
+
+DEVICE = torch.device(os.environ.get("GPU_TESTS_ON", "cuda"))
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        DEVICE.type == "cuda" and not torch.cuda.is_available(), reason="no GPU: scripts/gpu_benchmark.sh runs it"
+    ),
+]
+
+HAS_GRAPHS = "graphs" in {field.name for field in dataclasses.fields(RunConfig().train)}
+PPO: dict[str, dict[str, dict[str, Any]]] = {
+    "mlp": {},
+    "cnn of bytes": {"env": {"name": "snake", "num_envs": 1}, "policy": {"encoder": "cnn", "channels": 4}},
+    "lstm": {"policy": {"recurrence": "lstm"}},
+    "mingru": {"policy": {"recurrence": "mingru"}},
+    "several actions": {"env": {"name": "entities", "num_envs": 2}},
+    "continuous actions": {"env": {"name": "pendulum"}},
+    "two halves": {"env": {"double_buffer": True}},
+    "value bins": {"policy": {"value_bins": 11}},
+    "own value": {"policy": {"separate_value": True}},
+    "normalised": {"train": {"normalize_observations": "on", "reward_scaling": "return"}},
+    "bf16": {"train": {"precision": "bf16"}},
+    "fp16 updates": {"train": {"train_fp16": True}},
+    "muon": {"train": {"optimizer": "muon"}},
+    "parts": {"train": {"accumulation_steps": 2}},
+    "target_kl": {"train": {"target_kl": 0.001}},
+    "target_entropy": {"train": {"target_entropy": 0.5}},
+    "acting on the cpu": {"train": {"cpu_inference": True}},
+    "overlap": {"train": {"overlap": True}},
+}
+
+
+def ppo(case: str, **train: Any) -> RunConfig:
+    sections = PPO[case]
+    agents = {"snake": {"num_envs": 1}, "entities": {"num_envs": 2}}.get(sections.get("env", {}).get("name", ""))
+    settings = sections.get("train", {}) | {"device": str(DEVICE), "threads": 1} | train
+    evaluation = {} if agents is None else {"eval": {"episodes": 256, "num_envs": 256}}
+    return small(**(sections | {"train": settings} | evaluation))
+
+
+def language(folder: Path, **train: Any) -> LanguageConfig:
+    return small_language(write_corpus(folder), train={"device": str(DEVICE)} | train)
+
+
+def trained(config: Config, folder: Path, **options: Any) -> dict[str, torch.Tensor]:
+    go(config, folder, **options)
+    return tensors(folder)
+
+
+def assert_same(recorded: Config, usual: Config, folder: Path) -> None:
+    """Both runs end with the same weights, state of the optimiser and random state, bit for bit."""
+    one, other = trained(recorded, folder / "recorded"), trained(usual, folder / "usual")
+    if not same(one, other):
+        repeats = same(other, trained(usual, folder / "again"))
+        differing = [name for name in other if name not in one or not one[name].equal(other[name])]
+        pytest.fail(
+            f"{len(differing)} of {len(other)} tensors differ, such as {differing[0]}; a run that is not recorded"
+            f" {'repeats' if repeats else 'does not repeat'} itself"
+        )
+
+
+@pytest.mark.skipif(not HAS_GRAPHS, reason="PPO has no recorded launches yet")
+@pytest.mark.parametrize("case", PPO)
+def test_a_recorded_run_of_ppo_is_the_usual_one(case: str, tmp_path: Path) -> None:
+    assert_same(ppo(case, graphs="on"), ppo(case, graphs="off"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "train",
+    [{}, {"optimizer": "adamw"}, {"micro_batch": 3}, {"precision": "bf16"}],
+    ids=["muon", "adamw", "a last part of two rows", "bf16"],
+)
+def test_a_recorded_run_of_a_language_model_is_the_usual_one(
+    train: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = language(tmp_path / "data", **train)
+    one = trained(config, tmp_path / "recorded")
+    monkeypatch.setattr(cuda, "can_record", lambda device: False)
+    assert same(one, trained(config, tmp_path / "usual"))
+
+
+def test_a_profile_waits_for_the_device_and_changes_nothing(tmp_path: Path) -> None:
+    config = language(tmp_path / "data")
+    exact = Stopwatch(DEVICE, exact=True)
+    assert same(trained(config, tmp_path / "profiled", stopwatch=exact), trained(config, tmp_path / "usual"))
+    assert exact.seconds["backward"] > 0
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_a_second_gpu_records_on_its_own_streams(tmp_path: Path) -> None:
+    config = language(tmp_path / "data")
+    second = language(tmp_path / "again", device="cuda:1")
+    assert same(trained(config, tmp_path / "first"), trained(second, tmp_path / "second"))
