@@ -21,6 +21,7 @@ from .settings import (
     Precision,
     SectionedConfig,
     TrainSettings,
+    UpdatePrecision,
     check_choices,
     check_device,
     check_limits,
@@ -90,10 +91,14 @@ class TrainConfig(TrainSettings):
     """Threads for PyTorch and for the environments; 0: one per available core."""
     device: str = "auto"
     precision: Precision = "auto"
-    """Arithmetic of the network's matrix products: `auto`, `fp32`, `tf32`, or by autocast `bf16` or `fp16`. `auto`
-    is `tf32` on CUDA, else `fp32`; but on a CPU with products of bfloat16, convolutions over large images use them."""
+    """Arithmetic of the network's matrix products: `auto`, `fp32`, `tf32`, or by autocast `bf16` or `fp16`. `auto` on
+    CUDA: what was fastest on such a device, or else `tf32`. `auto` elsewhere is `fp32`; but on a CPU with products of
+    bfloat16, convolutions over large images use them."""
+    update_precision: UpdatePrecision = "same"
+    """Arithmetic of the updates alone: `same` as `precision`, or one of its values, which then is that of the rollouts
+    only."""
     train_fp16: bool = False
-    """Runs the updates in `fp16`; `precision` then applies to the rollouts only."""
+    """Runs the updates in `fp16`, as `update_precision = "fp16"` does."""
     cpu_inference: bool = False
     """Collects with a copy of the network on the CPU while another device trains; saves small copies in every step."""
     overlap: bool = False
@@ -212,6 +217,7 @@ class RunConfig(SectionedConfig):
         if self.env.double_buffer and self.env.num_envs % 2:
             raise ConfigError(f"env.num_envs must be even with env.double_buffer, got {self.env.num_envs}")
         check_device(self.train.device)
+        _check_precisions(self.train)
         if self.eval.episodes % self.eval.num_envs:
             raise ConfigError(
                 f"eval.episodes ({self.eval.episodes}) must be a multiple of eval.num_envs ({self.eval.num_envs}), "
@@ -300,6 +306,21 @@ _LIMITS: Limits = {
     },
     "eval": {"episodes": COUNT, "num_envs": (1, 2**20)},
 }
+
+
+def _check_precisions(train: TrainConfig) -> None:
+    """Raises `ConfigError` for precisions that contradict each other, or that two threads cannot have at once."""
+    if train.train_fp16 and train.update_precision not in ("same", "fp16"):
+        raise ConfigError(
+            f"train.train_fp16 and train.update_precision '{train.update_precision}' both set the update's precision:"
+            " leave one of them out"
+        )
+    full = {train.precision, train.update_precision} - {"same", "bf16", "fp16"}
+    if train.overlap and not train.train_fp16 and full in ({"fp32", "tf32"}, {"fp32", "auto"}):
+        raise ConfigError(
+            f"train.update_precision '{train.update_precision}' beside train.precision '{train.precision}' cannot be"
+            " kept with train.overlap, where both compute at once: use one of tf32 and fp32 for both"
+        )
 
 
 def _check_argument(name: str, value: Any) -> None:

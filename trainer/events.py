@@ -33,7 +33,7 @@ class Start(TypedDict):
     normalize_observations: NotRequired[bool]  # PPO: whether they are, from the setting or by what was measured
     scale_rewards: NotRequired[bool]  # PPO
     workers: NotRequired[int]  # PPO: processes that step the environments of `gym-async:`
-    precision: NotRequired[str]  # language model: of the matrix products
+    precision: NotRequired[str]  # of the matrix products; PPO: only where it is not `train.precision` throughout
     micro_batch: NotRequired[int]  # language model: sequences of a forward pass on each process
     peak_flops: NotRequired[float]  # language model: of a large matrix product, operations a second on each process
 

@@ -25,6 +25,7 @@ from .machine import pauses
 from .machine.checkpoint import Checkpoint
 from .machine.distributed import World
 from .machine.precision import Arithmetic
+from .machine.precision_table import Precisions
 from .machine.stopwatch import Stopwatch
 from .settings import TrainSettings
 
@@ -52,6 +53,7 @@ class RunContext:
         stopwatch: where the time of training is booked.
         world: the processes that train together.
         speed: seconds of the run's clock for one second of this machine.
+        precisions: of acting and of the update, where the kind has both; `auto` is resolved where that was measured.
     """
 
     device: torch.device
@@ -63,6 +65,7 @@ class RunContext:
     stopwatch: Stopwatch
     world: World
     speed: float
+    precisions: Precisions | None = None
 
 
 class Progress:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .config import RunConfig
 from .errors import ConfigError, LostProcessError, OutOfMemoryError, TrainerError, with_reason
 from .events import EventSink, RunResult, failed, ignore
 from .kinds import LANGUAGE, Config, Kind, kind_of_config
@@ -23,6 +24,7 @@ from .machine.precision import (
     resolve_device,
     resolve_threads,
 )
+from .machine.precision_table import precisions_of
 from .machine.stopwatch import Stopwatch
 from .progress import RunContext
 from .users_code import back_here
@@ -80,7 +82,11 @@ def run(
         keep_freed_memory()
         device = world.device(resolve_device(config.train.device))
         threads = max(1, resolve_threads(config.train.threads) // world.local_size)
-        with back_here(), pauses.watched(), Arithmetic(device, threads, config.train.precision) as arithmetic:
+        precisions, products = None, config.train.precision
+        if isinstance(config, RunConfig):
+            precisions = precisions_of(config, device, processes=world.size)
+            products = precisions.products
+        with back_here(), pauses.watched(), Arithmetic(device, threads, products) as arithmetic:
             prepare_backward_passes(device)
             context = RunContext(
                 device=device,
@@ -92,6 +98,7 @@ def run(
                 stopwatch=stopwatch or Stopwatch(device),
                 world=world,
                 speed=speed,
+                precisions=precisions,
             )
             training = _training_of(kind)(config, context)
             try:

@@ -23,6 +23,7 @@ from .errors import ConfigError
 
 Limits = Mapping[str, Mapping[str, tuple[float, float]]]  # section -> key -> the lowest and the highest value
 Precision = Literal["auto", "fp32", "tf32", "bf16", "fp16"]
+UpdatePrecision = Literal["same", "auto", "fp32", "tf32", "bf16", "fp16"]
 OptimizerName = Literal["adamw", "muon"]
 LRSchedule = Literal["cosine", "linear", "constant", "wsd"]
 Config = TypeVar("Config")

@@ -38,6 +38,7 @@ VARIANTS: dict[str, Sections] = {
     "train_fp16": {"train": {"train_fp16": True}},
     "bf16": {"train": {"precision": "bf16"}, "policy": {"recurrence": "mingru"}},
     "tf32": {"train": {"precision": "tf32"}},
+    "update in bf16": {"train": {"update_precision": "bf16"}},
     "double buffer": {"env": {"double_buffer": True}},
     "double buffer lstm": {"env": {"double_buffer": True}, "policy": {"recurrence": "lstm"}},
     "overlap": {"train": {"overlap": True}},
@@ -169,6 +170,16 @@ def test_a_checkpoint_of_another_kind_of_run_is_not_resumed(
     with pytest.raises(CheckpointError, match=message) as caught:
         go(small(resumed), resume=tmp_path / checkpoints.FILE_NAME)
     assert "\n" not in str(caught.value)
+
+
+def test_an_update_has_its_own_precision(tmp_path: Path) -> None:
+    def weights(**train: Any) -> torch.Tensor:
+        name = "-".join(train) or "plain"
+        go(small({"train": {"total_timesteps": 128, **train}}), tmp_path / name)
+        return torch.cat([t.flatten() for n, t in tensors(tmp_path / name).items() if n.startswith("policy/")])
+
+    assert torch.equal(weights(train_fp16=True), weights(update_precision="fp16"))
+    assert not torch.equal(weights(update_precision="bf16"), weights())
 
 
 @pytest.mark.parametrize(("before", "after"), [("fp32", "fp16"), ("fp16", "bf16")])

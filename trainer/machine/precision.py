@@ -14,12 +14,14 @@ import contextlib
 import ctypes
 import sys
 import time
+from collections.abc import Iterator
 
 import torch
 
 from ..config import TrainConfig
 from ..errors import ConfigError
 from ..kernels import get_threads, set_threads
+from ..settings import Precision
 from .cores import usable_cores
 
 FULL = ("auto", "fp32", "tf32")  # precisions that need no autocast
@@ -144,21 +146,44 @@ class Arithmetic:
         self.choose(threaded=flops >= THREADED_FLOPS, fast=flops >= ONEDNN_FLOPS)
 
 
-def update_precision(config: TrainConfig) -> str:
+def update_precision(config: TrainConfig) -> Precision:
     """Returns the precision of the update; that of the rollouts is `config.precision`."""
-    return "fp16" if config.train_fp16 else config.precision
+    if config.train_fp16:
+        return "fp16"
+    return config.precision if config.update_precision == "same" else config.update_precision
 
 
 def autocast(device: torch.device, precision: str, *, caches: bool = True) -> contextlib.AbstractContextManager[object]:
     """Returns the context in which the network runs: autocast for `bf16` and `fp16`, none for full precision.
 
+    On CUDA, where acting and the update differ in whether they use TF32, it is also the context that changes it.
+
     `caches`: a weight that is used several times is converted once. All threads share that memory, and one that leaves
     its context empties it.
     """
     if precision in FULL:
+        if device.type == "cuda" and _uses_tf32() != (precision != "fp32"):
+            return _tf32(precision != "fp32")
         return contextlib.nullcontext()
     kind = {"bf16": torch.bfloat16, "fp16": torch.float16}[precision]
     return torch.autocast(device.type, dtype=kind, cache_enabled=caches)
+
+
+def _uses_tf32() -> bool:
+    return torch.get_float32_matmul_precision() != "highest"
+
+
+@contextlib.contextmanager
+def _tf32(allowed: bool) -> Iterator[None]:
+    """Lets products and convolutions of float32 use TF32 on CUDA, or not, for a while, in all threads."""
+    found = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("high" if allowed else "highest")
+    torch.backends.cudnn.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(found[0])
+        torch.backends.cudnn.allow_tf32 = found[1]
 
 
 def half_convolutions(device: torch.device, precision: str) -> bool:

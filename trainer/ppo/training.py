@@ -11,6 +11,7 @@ All random numbers come from `train.seed`, through independent streams for weigh
 The evaluation has a fifth stream, so its episodes are new, and the random play of `warm_up` a sixth.
 """
 
+import dataclasses
 import time
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from ..evaluate import envs_for, play
 from ..events import RunResult, Stopped
 from ..machine.checkpoint import Checkpoint
 from ..machine.precision import env_threads, half_convolutions
+from ..machine.precision_table import precisions_of
 from ..machine.stopwatch import Stopwatch
 from ..model.policy import Policy
 from ..normalise import decided
@@ -40,6 +42,8 @@ class Training:
 
     def __init__(self, config: RunConfig, context: RunContext) -> None:
         train, device, world = config.train, context.device, context.world
+        acting_in, update_in = self._precisions = context.precisions or precisions_of(config, device)
+        in_precisions = dataclasses.replace(train, precision=acting_in, update_precision=update_in, train_fp16=False)
         self._config, self._context, self._world, self._stopwatch = config, context, world, context.stopwatch
         self.progress = Progress(
             train,
@@ -74,7 +78,7 @@ class Training:
             generator=torch.Generator().manual_seed(weights),
             half_convolutions=half_convolutions(device, train.precision),
         ).to(device)
-        require_trainable(self._policy, config, device)
+        require_trainable(self._policy, dataclasses.replace(config, train=in_precisions), device)
         check_batch(config, self._spec.agents_per_env, world.size, has_memory=self._policy.state_size > 0)
         self.progress.require_writable()
         snapshot = None  # of the weights: the network that acts is the one that trains
@@ -83,7 +87,7 @@ class Training:
         acting = device if snapshot is None else snapshot.device
         self._ppo = PPO(
             self._policy,
-            train,
+            in_precisions,
             device=device,
             generator=torch.Generator().manual_seed(shuffle),
             stopwatch=self._stopwatch,
@@ -99,7 +103,7 @@ class Training:
             device=acting,
             generator=torch.Generator(acting).manual_seed(actions),
             stopwatch=Stopwatch(acting) if train.overlap else self._stopwatch,
-            precision=train.precision,
+            precision=acting_in,
             world=world,
             keep=2 if train.overlap else 1,
             pin=device.type == "cuda",
@@ -157,6 +161,8 @@ class Training:
         )
         start["normalize_observations"] = self._rollout.conditioning.normalizer is not None
         start["scale_rewards"] = self._rollout.conditioning.scales
+        if self._precisions != (self._config.train.precision,) * 2:
+            start["precision"] = self._precisions.text
         if self._workers:
             start["workers"] = self._workers
         self._context.report(start)
