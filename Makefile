@@ -14,7 +14,7 @@ LINKS := trainer storage envs_c configs  # of protein/, to the folders beside it
 # Tests wait for processes that they start, so one worker more than there are processors.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
 
-.PHONY: help build sweep test test-slow check format bench docs clean
+.PHONY: help build sweep test test-slow check format bench docs wasm clean
 
 help:
 	@echo "make sweep      set up, then sweep pong for MAX_COST=$(MAX_COST) of training; run it again to resume"
@@ -82,6 +82,9 @@ bench: $(DEV_READY)
 
 docs: $(DEV_READY)  # the reference of the Python API, from the docstrings
 	@$(BIN)/python scripts/reference.py
+
+wasm: $(DEV_READY)  # the environments for pages, from their headers
+	@$(BIN)/python scripts/worlds.py
 
 clean:
 	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -76,6 +76,11 @@ typedef struct breakout_t {
     uint8_t bricks[BREAKOUT_BRICKS]; /* 1 stands, 0 is broken */
 } breakout_t;
 
+/* What a page draws. */
+#define BREAKOUT_SHOWN(field, each)                                                                            \
+    field(paddle_x) field(ball_x) field(ball_vx) field(ball_line) field(ball_climb) field(balls) field(broken) \
+        field(bricks) field(frames)
+
 static inline float breakout_clamp(float value, float limit) {
     const float below = value < limit ? value : limit;
     return below > -limit ? below : -limit;

@@ -60,6 +60,9 @@ typedef struct cartpole_t {
     int32_t decisions; /* steps since the episode began */
 } cartpole_t;
 
+/* What a page draws. */
+#define CARTPOLE_SHOWN(field, each) field(position) field(velocity) field(angle) field(spin) field(frames)
+
 static inline void cartpole_observe(const cartpole_t *env, float *observation) {
     observation[0] = env->position;
     observation[1] = env->velocity;

@@ -113,6 +113,11 @@ typedef struct entities_t {
     int32_t decisions;
 } entities_t;
 
+/* What a page draws. */
+#define ENTITIES_SHOWN(field, each)                                                                            \
+    field(agent_x) field(agent_y) field(health) field(charges) field(wait) field(creature_x) field(creature_y) \
+        field(creature_health) field(crystal_x) field(crystal_y) field(felled) field(standing) field(frames)
+
 static inline float entities_clamp(float value, float limit) {
     const float below = value < limit ? value : limit;
     return below > -limit ? below : -limit;

@@ -69,6 +69,9 @@ typedef struct g2048_t {
     int32_t unused;    /* no padding is left uninitialised */
 } g2048_t;
 
+/* What a page draws. */
+#define G2048_SHOWN(field, each) field(rows) field(points) field(frames)
+
 /* Returns 0xff in each byte of `cells` that is 0, and 0 in the others. Bytes are below 0x80, so no sum carries over. */
 static inline uint32_t g2048_zeros(uint32_t cells) {
     const uint32_t top_bits = (cells + UINT32_C(0x7f7f7f7f)) & UINT32_C(0x80808080);

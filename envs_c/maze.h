@@ -74,6 +74,9 @@ typedef struct maze_t {
     uint8_t unused[7]; /* no padding is left uninitialised */
 } maze_t;
 
+/* What a page draws. */
+#define MAZE_SHOWN(field, each) field(at) field(goal) field(found) field(cells) field(frames)
+
 static const int32_t maze_moves[4] = {-MAZE_STRIDE, 1, MAZE_STRIDE, -1};
 
 /* Returns an integer from 0 to `count` - 1, uniform to count / 2^32. */

@@ -64,6 +64,9 @@ typedef struct memory_t {
     int32_t right;         /* whether the answer was */
 } memory_t;
 
+/* What a page draws. */
+#define MEMORY_SHOWN(field, each) field(cue) field(shown) field(frames_to_ask) field(right) field(frames)
+
 /* Returns an integer from 0 to `count` - 1, uniform to count / 2^32. */
 static inline int32_t memory_draw(memory_t *env, uint32_t count) {
     return (int32_t)(((uint64_t)pcg32_next(&env->rng) * count) >> 32);

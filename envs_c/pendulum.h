@@ -57,6 +57,9 @@ typedef struct pendulum_t {
     int32_t decisions;
 } pendulum_t;
 
+/* What a page draws. */
+#define PENDULUM_SHOWN(field, each) field(angle) field(spin) field(frames)
+
 static inline float pendulum_clamp(float value, float limit) {
     const float below = value < limit ? value : limit;
     return below > -limit ? below : -limit;

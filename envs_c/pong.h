@@ -71,6 +71,11 @@ typedef struct pong_t {
     int32_t decisions; /* steps since the episode began */
 } pong_t;
 
+/* What a page draws. */
+#define PONG_SHOWN(field, each)                                                                          \
+    field(player_y) field(opponent_y) field(ball_y) field(ball_vy) field(direction) field(frames_to_hit) \
+        field(player_points) field(opponent_points) field(frames)
+
 static inline float pong_clamp(float value, float limit) {
     const float below = value < limit ? value : limit;
     return below > -limit ? below : -limit;

@@ -84,6 +84,11 @@ typedef struct snake_t {
     uint8_t map[SNAKE_CELLS];
 } snake_t;
 
+/* What a page draws. */
+#define SNAKE_SHOWN(field, each)                                                                             \
+    field(food) field(map) each(bodies, head) each(bodies, length) each(bodies, heading) each(bodies, eaten) \
+        each(bodies, cells)
+
 static const int32_t snake_ahead[4] = {-SNAKE_STRIDE, 1, SNAKE_STRIDE, -1}; /* by heading */
 
 /* Returns a cell within the walls, all equally likely. */

@@ -53,6 +53,9 @@ typedef struct template_t {
     int32_t decisions; /* steps since the episode began */
 } template_t;
 
+/* What a page draws; `each(array, member)` is for members of structs. */
+#define TEMPLATE_SHOWN(field, each) field(player) field(target) field(frames)
+
 /* Writes every element, directly into the caller's row: numbers of order 1, which suit a network. */
 static inline void template_observe(const template_t *env, float *observation) {
     observation[0] = (float)(env->player - TEMPLATE_MIDDLE) * (1.0f / TEMPLATE_MIDDLE);

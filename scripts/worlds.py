@@ -1,0 +1,100 @@
+"""Builds envs_c/worlds/: each C environment as WebAssembly, for the pages. Needs no compiler but `pip install ziglang`.
+
+Each environment that CMakeLists.txt names is compiled as it is, with envs_c/binding/world.c.in around it. SHA256SUMS
+has the hashes of the files and of what they were made from, so that a test sees where one is older than its header.
+The bytes depend on the version of ziglang, which constraints.txt pins.
+"""
+
+import argparse
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+HEADERS = ROOT / "envs_c"
+FRAME = HEADERS / "binding" / "world.c.in"
+SUMS = "SHA256SUMS"
+# Contraction into fused multiply-adds would make trajectories differ, as in CMakeLists.txt. There is no C library to
+# link with, and so no sinf: a game that used one would not be the same game on every machine. What a hosted compiler
+# may take for granted are memcpy and memset, which are instructions here.
+FLAGS = ["-target", "wasm32-freestanding", "-mcpu=generic+bulk_memory", "-std=c11", "-O2", "-g0", "-DNDEBUG"]
+FLAGS += ["-fhosted", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror"]
+FLAGS += ["-nostdlib", "-Wl,--no-entry", "-Wl,--strip-all"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="environments; none: all")
+    parser.add_argument("--into", type=Path, default=HEADERS / "worlds", help="the folder (envs_c/worlds)")
+    arguments = parser.parse_args()
+    known = environments()
+    if unknown := set(arguments.names) - set(known):
+        parser.error(f"CMakeLists.txt names no environment {', '.join(sorted(unknown))}; it has {', '.join(known)}")
+    try:
+        for name in arguments.names or known:
+            print(f"{name}: {build(name, arguments.into / f'{name}.wasm'):,} bytes")
+    except (ImportError, RuntimeError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    (arguments.into / SUMS).write_text(sums(arguments.into, known))
+    return 0
+
+
+def environments() -> list[str]:
+    """Returns the names in CMakeLists.txt, sorted."""
+    return sorted(re.findall(r"^protein_add_environment\((\w+)\)", (ROOT / "CMakeLists.txt").read_text(), re.MULTILINE))
+
+
+def sums(folder: Path, names: list[str]) -> str:
+    """Returns the hashes of the worlds in a folder and of their sources, as `sha256sum` writes them."""
+    worlds = [folder / f"{name}.wasm" for name in names]
+    sources = [FRAME, HEADERS / "pcg32.h", *(HEADERS / f"{name}.h" for name in names)]
+    return "".join(
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name if path in worlds else path.relative_to(ROOT)}\n"
+        for path in (*worlds, *sources)
+        if path.exists()
+    )
+
+
+def build(name: str, target: Path, headers: Path = HEADERS) -> int:
+    """Compiles an environment and returns the file's size in bytes.
+
+    Raises:
+        ImportError: there is no ziglang.
+        RuntimeError: the compiler refuses the header.
+    """
+    try:
+        import ziglang
+    except ImportError as error:
+        raise ImportError("the compiler is missing: pip install -c constraints.txt ziglang") from error
+
+    libc = Path(ziglang.__file__).parent / "lib" / "libc" / "include"
+    includes = [f"-isystem{libc / kind}" for kind in ("wasm-wasi-musl", "generic-musl")]  # assert.h and string.h
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / f"{name}.c"
+        source.write_text(FRAME.read_text().replace("@name@", name).replace("@NAME@", name.upper()))
+        command = [sys.executable, "-m", "ziglang", "cc", *FLAGS, *includes, f"-I{headers}", f"-I{HEADERS}"]
+        # A cache that may be shared would make this a race between two builds, and a build takes a second.
+        caches = {"ZIG_GLOBAL_CACHE_DIR": f"{folder}/cache", "ZIG_LOCAL_CACHE_DIR": f"{folder}/cache"}
+        done = subprocess.run(
+            [*command, source.name, "-o", "world.wasm"],
+            cwd=folder,
+            env={**os.environ, **caches},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"{name} does not compile to WebAssembly:\n{done.stderr.strip()}")
+        built = (Path(folder) / "world.wasm").read_bytes()
+    target.write_bytes(built)
+    return len(built)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
