@@ -16,6 +16,7 @@ import torch
 
 from . import _native
 from .mlp import is_native
+from .scan import scan
 
 
 def advantages(
@@ -71,11 +72,7 @@ def advantages_by_torch(
     if ratios is not None:
         result.mul_(ratios.clamp_max(rho_clip))
         decay.mul_(ratios.clamp_max(c_clip))
-    at, decays = result.unbind(0), decay.unbind(0)
-    # Only the recursion cannot be done for the whole rollout at once.
-    for t in range(len(at) - 2, -1, -1):
-        at[t].addcmul_(decays[t], at[t + 1])
-    return result
+    return scan(decay.flip(0), result.flip(0)).flip(0)
 
 
 def sample(logits: torch.Tensor, uniform: torch.Tensor, actions: torch.Tensor, logprobs: torch.Tensor) -> None:

@@ -11,6 +11,10 @@ with the inputs are part of a step, so that they never go to memory: on a core o
 255 GFLOP/s in the cache, and 207 where it writes its result to memory. `lstm_policy` goes further: it takes a step of a
 whole policy, with weights that are packed once.
 
+Elsewhere the LSTM goes step by step, too: cuDNN's takes no resets within a sequence, and where to cut the sequences is
+known only to the device. A recording (`protein.trainer.machine.graphs`) makes these steps one launch. The minGRU is a
+`scan` (`protein.trainer.kernels.scan`).
+
 Source: Hochreiter and Schmidhuber 1997, "Long short-term memory" (with the forget gate of Gers et al. 2000); Feng et
 al. 2024, "Were RNNs all we needed?", section 3.2 and appendix B.
 """
@@ -21,6 +25,7 @@ import torch
 
 from . import _native
 from .mlp import is_native
+from .scan import scan
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 
@@ -121,11 +126,20 @@ def lstm_sequence_by_torch(
     for t in range(len(gates_x)):
         # Selected, not multiplied by 0: the state before a reset must have no effect, even if it is NaN.
         h, c = h.where(keep[t], 0.0), c.where(keep[t], 0.0)
-        i, f, g, o = (gates_x[t] + h @ weight).chunk(4, dim=1)
-        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-        h = o.sigmoid() * c.tanh()
+        h, c = _cell(gates_x[t], h @ weight, c)
         outputs.append(h)
     return torch.stack(outputs), torch.cat([h, c], dim=1).detach()
+
+
+def _cell(gates_x: torch.Tensor, gates_h: torch.Tensor, c: torch.Tensor) -> Pair:
+    """Returns h and c after a step; on CUDA by the kernel of torch's own cell, one in place of ten."""
+    if gates_x.is_cuda:
+        with torch.autocast("cuda", enabled=False):  # or c would be kept in half precision
+            h, c, _ = torch.ops.aten._thnn_fused_lstm_cell(gates_x, gates_h.to(c.dtype), c)
+        return h, c
+    i, f, g, o = (gates_x + gates_h).chunk(4, dim=1)
+    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    return o.sigmoid() * c.tanh(), c
 
 
 def mingru_sequence_by_torch(
@@ -134,12 +148,8 @@ def mingru_sequence_by_torch(
     """Computes what `mingru_sequence` does, on any device and in any precision."""
     z = gate_logits.sigmoid()
     new = z * torch.where(candidates >= 0, candidates + 0.5, candidates.sigmoid())
-    rest, keep = 1 - z, resets.logical_not().unsqueeze(2)
-    h, outputs = h0.detach(), []
-    for t in range(len(z)):
-        h = torch.addcmul(new[t], rest[t], h.where(keep[t], 0.0))  # selected, as in the LSTM above
-        outputs.append(h)
-    return torch.stack(outputs), h.detach()
+    hidden = scan(1 - z, new, h0.detach(), resets.unsqueeze(2))
+    return hidden, hidden.detach()[-1]
 
 
 class _LSTM(torch.autograd.Function):

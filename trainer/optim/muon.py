@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from ..machine.precision import has_bf16_products
-from .optimizer import gradient_of
+from .optimizer import Part, gradient_of
 
 COEFFICIENTS = 3.4445, -4.7750, 2.0315  # of the quintic; chosen for its slope at 0, not to reach 1 exactly
 ITERATIONS = 5
@@ -22,7 +22,7 @@ BATCHED_SIDE = 256  # on the CPU: from this smaller side on, one matrix after th
 ADAM_RMS = 0.2  # root mean square of AdamW's usual step
 
 
-class Muon:
+class Muon(Part):
     """Trains some matrices as `torch.optim.Muon` does with `adjust_lr_fn="match_rms_adamw"`, with the same state.
 
     All small matrices of one shape take their step at once: they cost calls rather than arithmetic. For 16 matrices of
@@ -48,8 +48,9 @@ class Muon:
             stacked: of each parameter, how many matrices of equal shape lie above each other in it: each is
                 orthogonalised alone. None: one.
         """
-        self.largest_rate = self.learning_rate = learning_rate
-        self._weight_decay, self._momentum = weight_decay, momentum
+        super().__init__(learning_rate, parameters[0].device)
+        self._momentum = momentum
+        self._keeps = self._follows(-weight_decay, 1.0) if weight_decay else None
         together: dict[tuple[torch.Size, int, int], list[int]] = {}
         for number, parameter in enumerate(parameters):
             count = 1 if stacked is None else stacked[number]
@@ -57,30 +58,31 @@ class Muon:
             rows, columns = parameter.shape[0] // count, parameter.shape[1]
             alone = _one_by_one(parameter.device, min(rows, columns))
             together.setdefault((parameter.shape, count, number if alone else -1), []).append(number)
-        # Of each batch the parameters, their momenta `parameters x rows x columns`, and how many each stacks.
-        self._batches: list[tuple[list[nn.Parameter], torch.Tensor, int]] = []
+        # Of each batch the parameters, their momenta `parameters x rows x columns`, how many each stacks, and minus the
+        # length of the step.
+        self._batches: list[tuple[list[nn.Parameter], torch.Tensor, int, torch.Tensor]] = []
         momenta: dict[int, torch.Tensor] = {}
         for (_, count, _), numbers in together.items():
             some = [parameters[number] for number in numbers]
             momentums = torch.zeros_like(torch.stack([parameter.detach() for parameter in some]))
-            self._batches.append((some, momentums, count))
+            scale = ADAM_RMS * math.sqrt(max(momentums.shape[1] // count, momentums.shape[2]))
+            self._batches.append((some, momentums, count, self._follows(-scale)))
             momenta |= dict(zip(numbers, momentums.unbind(), strict=True))
         self.states = [{"momentum_buffer": momenta[number]} for number in range(len(parameters))]
 
     @torch.no_grad()
     def step(self) -> None:
         """Takes a step with the parameters' gradients."""
-        for parameters, momenta, stacked in self._batches:
+        for parameters, momenta, stacked, moves in self._batches:
             gradients = torch.stack([gradient_of(parameter) for parameter in parameters])
             momenta.lerp_(gradients, 1 - self._momentum)
             update = gradients.lerp_(momenta, self._momentum)
             rows, columns = momenta.shape[1] // stacked, momenta.shape[2]
             update = orthogonalised(update.view(-1, rows, columns)).view_as(momenta).to(momenta.dtype)
             weights: list[torch.Tensor] = list(parameters)
-            if self._weight_decay:
-                torch._foreach_mul_(weights, 1 - self.learning_rate * self._weight_decay)
-            scale = ADAM_RMS * math.sqrt(max(rows, columns))
-            torch._foreach_add_(weights, update.unbind(), alpha=-self.learning_rate * scale)
+            if self._keeps is not None:
+                torch._foreach_mul_(weights, self._keeps)
+            torch._foreach_addcmul_(weights, update.unbind(), [moves] * len(weights))
 
 
 def orthogonalised(matrices: torch.Tensor) -> torch.Tensor:

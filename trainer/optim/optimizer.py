@@ -13,7 +13,6 @@ Source: AdamW: Loshchilov and Hutter 2019, "Decoupled weight decay regularizatio
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 import torch
 from torch import nn
@@ -45,22 +44,44 @@ class FlatWeights:
         self.gradients.zero_()
 
 
-class Part(Protocol):
+class Part:
     """Some of a network's parameters, and how they are trained: by `AdamW` or `Muon`.
 
     `largest_rate` is the largest step size, `learning_rate` the present one. The `states` are, of each parameter by
     name, what the next step depends on, as torch's classes have it.
+
+    A step reads the step size in tensors on the device (`_follows`). So one that was recorded reads the present one.
     """
 
-    largest_rate: float
-    learning_rate: float
     states: list[dict[str, torch.Tensor]]
+
+    def __init__(self, learning_rate: float, device: torch.device) -> None:
+        self.largest_rate = self._learning_rate = learning_rate
+        self._device = device
+        self._numbers: list[tuple[torch.Tensor, float, float]] = []  # with factor and addend
+
+    @property
+    def learning_rate(self) -> float:
+        return self._learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, rate: float) -> None:
+        self._learning_rate = rate
+        for number, factor, plus in self._numbers:
+            number.fill_(plus + factor * rate)
+
+    def _follows(self, factor: float, plus: float = 0.0, *, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """Returns a number on the device that is always `plus` + `factor` times the step size."""
+        number = torch.full((), plus + factor * self._learning_rate, dtype=dtype, device=self._device)
+        self._numbers.append((number, factor, plus))
+        return number
 
     def step(self) -> None:
         """Takes a step with the parameters' gradients."""
+        raise NotImplementedError
 
 
-class AdamW:
+class AdamW(Part):
     """As `torch.optim.AdamW(fused=True)` computes it."""
 
     def __init__(
@@ -84,9 +105,14 @@ class AdamW:
             eps: added to the root of the latter.
             decays: where the only parameter is a vector of many: 1 where an entry decays, else 0.
         """
-        self.largest_rate = self.learning_rate = learning_rate
+        device = parameters[0].device
+        super().__init__(learning_rate, device)
         self._weight_decay, self._betas, self._eps, self._decays = weight_decay, betas, eps, decays
-        self._fused = parameters[0].device.type in ("cpu", "cuda")
+        self._fused = device.type in ("cpu", "cuda")
+        # The kernel on the CPU takes it in float64, that of CUDA in float32; elsewhere a tensor would be waited for.
+        kind = torch.float64 if device.type == "cpu" else torch.float32
+        self._rate = self._follows(1.0, dtype=kind) if self._fused else None
+        self._shrinks = self._follows(-weight_decay)
         self.states = [
             {
                 "step": torch.zeros((), device=parameter.device),
@@ -106,7 +132,7 @@ class AdamW:
     def step(self) -> None:
         """Takes a step with the parameters' gradients."""
         if self._decays is not None and self._weight_decay:
-            self._vector.addcmul_(self._vector, self._decays, value=-self.learning_rate * self._weight_decay)
+            self._vector.addcmul_(self._vector * self._shrinks, self._decays)
         for some, weight_decay in self._calls:
             adamw(
                 [parameter for parameter, _ in some],
@@ -120,7 +146,7 @@ class AdamW:
                 amsgrad=False,
                 beta1=self._betas[0],
                 beta2=self._betas[1],
-                lr=self.learning_rate,
+                lr=self.learning_rate if self._rate is None else self._rate,
                 weight_decay=weight_decay,
                 eps=self._eps,
                 maximize=False,

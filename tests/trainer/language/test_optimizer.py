@@ -22,7 +22,7 @@ def names(model: GPT, **settings: Any) -> dict[tuple[str, int, float], set[str]]
     config = TrainConfig(learning_rate=0.5, embedding_learning_rate=0.25, **settings)
     for part in make_optimizer(model, FlatWeights(model).weights, config).parts:
         kinds: list[tuple[torch.nn.Parameter, int]] = []
-        kinds += [(p, stacked) for ps, _, stacked in part._batches for p in ps] if isinstance(part, Muon) else []
+        kinds += [(p, stacked) for ps, _, stacked, _ in part._batches for p in ps] if isinstance(part, Muon) else []
         kinds += [(p, 1) for some, _ in part._calls for p, _ in some] if isinstance(part, AdamW) else []
         total += len(kinds)
         for parameter, stacked in kinds:
