@@ -5,7 +5,7 @@
 
 from pathlib import Path
 
-__all__ = ["NoWorldError", "names", "read"]
+__all__ = ["NoWorldError", "names", "read", "require"]
 
 _FOLDER = Path(__file__).parent
 
@@ -25,9 +25,14 @@ def read(name: str) -> bytes:
     Raises:
         NoWorldError: there is none, as of an environment in Python, or of one in C that was not built for pages.
     """
+    require(name)
+    return (_FOLDER / f"{name}.wasm").read_bytes()
+
+
+def require(name: str) -> None:
+    """Raises `NoWorldError` as `read` does."""
     if name not in names():
         raise NoWorldError(
             f"'{name}' cannot be played in a page: it has no WebAssembly; there is one of {', '.join(names())},"
             " and make wasm builds that of a C environment"
         )
-    return (_FOLDER / f"{name}.wasm").read_bytes()

@@ -1,0 +1,352 @@
+// The policy of a checkpoint in the page: the file that `protein.trainer.export` writes, and the network's forward pass
+// as `protein.trainer.model.policy` computes it. Outputs are those of the native run to about 1e-6.
+//
+//   const policy = Policy.parse(bytes);
+//   const { actions, values } = policy.act(world.observation);
+//   policy.reset(result.terminals, result.truncations);   // forgets what was before, of agents whose episode has ended
+//
+// Sums are in 64 bits, so that their order does not matter. A layer walks over its inputs and skips those that are 0:
+// after a ReLU that is half of them, and of what snakes and tiles show nearly all. Nothing is allocated in a step.
+
+const FORMAT = "protein-policy-1";
+
+export class Policy {
+  // Reads the bytes of a file, an ArrayBuffer or a typed array. Throws an Error of one line where they are none.
+  static parse(bytes) {
+    const data = ArrayBuffer.isView(bytes)
+      ? new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+      : new DataView(bytes);
+    let head, about;
+    try {
+      const length = Number(data.getBigUint64(0, true));
+      head = JSON.parse(new TextDecoder().decode(new Uint8Array(data.buffer, data.byteOffset + 8, length)));
+      about = head.__metadata__?.format === FORMAT ? JSON.parse(head.__metadata__.policy) : null;
+      delete head.__metadata__;
+      const tensors = Object.entries(head).map(([name, one]) => [name, numbers(data, 8 + length, one)]);
+      if (about) return new Policy(about, new Map(tensors));
+    } catch (error) {
+      throw new Error(`the policy's file is damaged or none of this program (${error.message})`, { cause: error });
+    }
+    throw new Error(`the file is no policy of this version, whose format is ${FORMAT}`);
+  }
+
+  constructor(about, weights) {
+    Object.assign(this, about); // env, frameSkip, greedy, steps, seconds, score and the network's shape
+    const size = (this.observationSize = about.observationShape.reduce((a, b) => a * b, 1));
+    const take = (name) => {
+      if (!weights.has(name)) throw new Error(`it lacks ${name}`);
+      return weights.get(name);
+    };
+    const dense = (name, bias = true) => new Dense(take(`${name}.weight`), bias ? take(`${name}.bias`) : null);
+    const encoder = (name) => {
+      const layers = [];
+      const under = about.convolutions.length ? `${name}.mlp` : name;
+      let shape = about.observationShape;
+      about.convolutions.forEach(([stride, padding], index) => {
+        const layer = `${name}.convolutions.${index}`;
+        layers.push(new Convolution(take(`${layer}.weight`), take(`${layer}.bias`), shape, stride, padding));
+        shape = layers.at(-1).shape;
+      });
+      for (let index = 0; index < about.layers; index++) layers.push(dense(`${under}.layers.${index}`));
+      return layers;
+    };
+    this._mean = weights.get("normalise.mean")?.values;
+    this._scale = weights.get("normalise.scale")?.values;
+    this._encoder = encoder("encoder");
+    this._valueEncoder = about.separateValue ? encoder("value_encoder") : null;
+    this._valueOutput = about.separateValue ? dense("value_output") : null;
+    this._head = dense("head");
+    this._logStd = weights.get("log_std")?.values;
+    const units = this._head.inputs;
+    this._input = about.recurrence === "none" ? null : dense("recurrence.input");
+    this._hidden = about.recurrence === "lstm" ? new Dense(take("recurrence.weight_hh"), null) : null;
+    this.stateSize = about.recurrence === "lstm" ? 2 * units : about.recurrence === "mingru" ? units : 0;
+    this._units = units;
+    this._actionRows = about.continuousActions || about.actionSizes.reduce((a, b) => a + b, 0);
+    this._valueRows = about.valueBins || 1;
+    if (this._head.outputs !== this._actionRows + (about.separateValue ? 0 : this._valueRows))
+      throw new Error(`its output layer has ${this._head.outputs} rows`);
+    const wide = Math.max(size, ...[this._encoder, this._valueEncoder ?? []].flat().map((layer) => layer.outputs));
+    this._seen = new Float32Array(size);
+    this._one = new Float32Array(wide);
+    this._two = new Float32Array(wide);
+    this._gates = this._input && new Float32Array(this._input.outputs);
+    this._own = this._hidden && new Float32Array(this._hidden.outputs);
+    this._support = symexpGrid(about.valueBins, about.valueLimit);
+    this._random = generator(0);
+    this._sized(0);
+  }
+
+  // Throws an Error where the policy was not trained on a world's game, or in another shape.
+  require(world) {
+    const shapes = [this, world].map((one) =>
+      JSON.stringify([one.env ?? one.name, one.observationShape, one.actionSizes, one.continuousActions]),
+    );
+    if (shapes[0] !== shapes[1]) throw new Error(`the policy is of ${shapes[0]}, the game is ${shapes[1]}`);
+  }
+
+  // Seeds the draws of actions. They are not torch's: the same distribution, other numbers.
+  seed(seed) {
+    this._random = generator(seed);
+  }
+
+  // Forgets what was seen before: of all agents, or of those whose episode has ended.
+  reset(terminals, truncations) {
+    if (!this.stateSize) return;
+    if (!terminals) this._state.fill(0);
+    else
+      for (let agent = 0; agent < this.agents; agent++)
+        if (terminals[agent] | truncations[agent])
+          this._state.fill(0, agent * this.stateSize, (agent + 1) * this.stateSize);
+  }
+
+  // Acts for as many agents as `observation` has rows. Returns always the same object, of arrays with a row per agent:
+  // `actions`, as `World.step` takes them; `values`; `probabilities` of all choices of a discrete action, one component
+  // after the other; `outputs`, the rows of the network: logits, or means and log deviations, and then the value's.
+  act(observation, { greedy = this.greedy } = {}) {
+    const size = this.observationSize;
+    const agents = observation.length / size;
+    if (agents !== this.agents) this._sized(agents);
+    const result = this._result;
+    for (let agent = 0; agent < agents; agent++) {
+      this._look(observation, agent * size);
+      const at = agent * this.rows;
+      this._forward(agent, result.outputs, at);
+      result.values[agent] = this._value(result.outputs, at + this.rows - this._valueRows);
+      if (this.continuousActions) this._chooseNumbers(agent, result.outputs, at, greedy);
+      else this._choose(agent, result.outputs, at, greedy);
+    }
+    return result;
+  }
+
+  _sized(agents) {
+    if (!Number.isInteger(agents)) throw new Error(`an observation has ${this.observationSize} numbers per agent`);
+    this.agents = agents;
+    this.rows = this._actionRows * (this.continuousActions ? 2 : 1) + this._valueRows;
+    this._state = new Float32Array(agents * this.stateSize);
+    const components = this.continuousActions || this.actionSizes.length;
+    this._result = {
+      actions: new (this.continuousActions ? Float32Array : Int32Array)(agents * components),
+      values: new Float32Array(agents),
+      probabilities: new Float32Array(this.continuousActions ? 0 : agents * this._actionRows),
+      outputs: new Float32Array(agents * this.rows),
+    };
+  }
+
+  _look(observation, from) {
+    const seen = this._seen;
+    if (this._mean) {
+      const { clip, _mean, _scale } = this;
+      for (let i = 0; i < seen.length; i++)
+        seen[i] = Math.min(Math.max(Math.fround(observation[from + i] - _mean[i]) * _scale[i], -clip), clip);
+    } else {
+      const scale = this.observationHigh ? 1 / this.observationHigh : 1;
+      for (let i = 0; i < seen.length; i++) seen[i] = observation[from + i] * scale;
+    }
+  }
+
+  // Writes one agent's outputs, from what it sees and its state, which is updated.
+  _forward(agent, outputs, at) {
+    const { _actionRows: rows, _valueRows, continuousActions } = this;
+    const sums = this._head.apply(this._remember(agent, this._encode(this._encoder)));
+    for (let row = 0; row < rows; row++) outputs[at++] = sums[row];
+    for (let row = 0; row < continuousActions; row++) outputs[at++] = this._logStd[row];
+    if (!this._valueEncoder) for (let row = 0; row < _valueRows; row++) outputs[at++] = sums[rows + row];
+    else {
+      const own = this._valueOutput.apply(this._encode(this._valueEncoder));
+      for (let row = 0; row < _valueRows; row++) outputs[at++] = own[row];
+    }
+  }
+
+  _encode(layers) {
+    let from = this._seen;
+    let to = this._one;
+    for (const layer of layers) {
+      const sums = layer.apply(from);
+      const tanh = this.activation === "tanh" && layer instanceof Dense;
+      const count = layer.outputs;
+      if (tanh) for (let i = 0; i < count; i++) to[i] = Math.tanh(sums[i]);
+      else for (let i = 0; i < count; i++) to[i] = sums[i] > 0 ? sums[i] : 0;
+      from = to;
+      to = to === this._one ? this._two : this._one;
+    }
+    return from;
+  }
+
+  _remember(agent, hidden) {
+    const { _units: units, _state: state, _gates: gates, stateSize } = this;
+    if (!stateSize) return hidden;
+    const h = agent * stateSize;
+    const c = h + units;
+    gates.set(this._input.apply(hidden));
+    if (this._hidden) {
+      const sums = this._hidden.apply(state, h);
+      for (let j = 0; j < 4 * units; j++) gates[j] += sums[j];
+      for (let j = 0; j < units; j++) {
+        const cell = sigmoid(gates[units + j]) * state[c + j] + sigmoid(gates[j]) * Math.tanh(gates[2 * units + j]);
+        state[c + j] = cell;
+        hidden[j] = state[h + j] = sigmoid(gates[3 * units + j]) * Math.tanh(cell);
+      }
+    } else {
+      for (let j = 0; j < units; j++) {
+        const z = sigmoid(gates[j]);
+        const x = gates[units + j];
+        state[h + j] = (1 - z) * state[h + j] + z * (x >= 0 ? x + 0.5 : sigmoid(x));
+        hidden[j] += state[h + j];
+      }
+    }
+    return hidden;
+  }
+
+  _value(outputs, first) {
+    if (!this.valueBins) return outputs[first];
+    let most = -Infinity;
+    for (let bin = 0; bin < this.valueBins; bin++) most = Math.max(most, outputs[first + bin]);
+    let sum = 0;
+    let mean = 0;
+    for (let bin = 0; bin < this.valueBins; bin++) {
+      const weight = Math.exp(outputs[first + bin] - most);
+      sum += weight;
+      mean += weight * this._support[bin];
+    }
+    return mean / sum;
+  }
+
+  _choose(agent, outputs, at, greedy) {
+    const { actions, probabilities } = this._result;
+    const components = this.actionSizes.length;
+    let to = agent * this._actionRows;
+    for (let component = 0; component < components; component++) {
+      const choices = this.actionSizes[component];
+      let best = 0;
+      for (let k = 1; k < choices; k++) if (outputs[at + k] > outputs[at + best]) best = k;
+      let sum = 0;
+      for (let k = 0; k < choices; k++) sum += probabilities[to + k] = Math.exp(outputs[at + k] - outputs[at + best]);
+      let left = this._random() * sum;
+      let chosen = greedy ? best : -1;
+      for (let k = 0; k < choices; k++) {
+        if (chosen < 0 && (left -= probabilities[to + k]) < 0) chosen = k;
+        probabilities[to + k] /= sum;
+      }
+      actions[agent * components + component] = chosen < 0 ? best : chosen; // the sum's rounding may leave a rest
+      at += choices;
+      to += choices;
+    }
+  }
+
+  _chooseNumbers(agent, outputs, at, greedy) {
+    const count = this.continuousActions;
+    for (let k = 0; k < count; k++) {
+      const noise = greedy ? 0 : Math.sqrt(-2 * Math.log(1 - this._random())) * Math.cos(2 * Math.PI * this._random());
+      const number = outputs[at + k] + Math.exp(outputs[at + count + k]) * noise;
+      this._result.actions[agent * count + k] = Number.isFinite(number) ? number : 0;
+    }
+  }
+}
+
+class Dense {
+  constructor({ values, shape }, bias) {
+    [this.outputs, this.inputs] = shape;
+    this._bias = bias?.values ?? new Float32Array(this.outputs);
+    this._byInput = new Float32Array(values.length); // `inputs x outputs`
+    for (let o = 0; o < this.outputs; o++)
+      for (let i = 0; i < this.inputs; i++) this._byInput[i * this.outputs + o] = values[o * this.inputs + i];
+    this._sums = new Float64Array(this.outputs);
+  }
+
+  // Returns W x + b of the inputs that begin at `from`.
+  apply(x, from = 0) {
+    const { outputs, inputs, _sums: sums, _byInput: weights } = this;
+    sums.set(this._bias);
+    for (let i = 0; i < inputs; i++) add(sums, 0, weights, i * outputs, x[from + i], outputs);
+    return sums;
+  }
+}
+
+class Convolution {
+  constructor(weight, bias, [, height, width], stride, padding) {
+    const [out, channels, kernel] = weight.shape;
+    const across = (length) => Math.floor((length + 2 * padding - kernel) / stride) + 1;
+    this.shape = [out, across(height), across(width)];
+    this.outputs = out * this.shape[1] * this.shape[2];
+    Object.assign(this, { channels, kernel, stride, padding, height, width, _bias: bias.values });
+    const taps = channels * kernel * kernel;
+    this._byTap = new Float32Array(weight.values.length); // `channels x kernel x kernel x outputs`
+    for (let o = 0; o < out; o++)
+      for (let tap = 0; tap < taps; tap++) this._byTap[tap * out + o] = weight.values[o * taps + tap];
+    this._at = new Float64Array(this.outputs); // place by place
+    this._sums = new Float64Array(this.outputs); // channel by channel, as the next layer reads them
+  }
+
+  apply(x) {
+    const { channels, kernel, stride, padding, height, width, _at: at, _sums: sums, _byTap: weights } = this;
+    const [out, rows, columns] = this.shape;
+    const places = rows * columns;
+    for (let place = 0; place < places; place++) at.set(this._bias, place * out);
+    for (let channel = 0, cell = 0; channel < channels; channel++)
+      for (let y = 0; y < height; y++)
+        for (let x0 = 0; x0 < width; x0++, cell++) {
+          const value = x[cell];
+          if (value === 0) continue; // the places that see this cell, and through which tap
+          for (let ky = (y + padding) % stride; ky < kernel; ky += stride) {
+            const row = (y + padding - ky) / stride;
+            if (row < 0 || row >= rows) continue;
+            for (let kx = (x0 + padding) % stride; kx < kernel; kx += stride) {
+              const column = (x0 + padding - kx) / stride;
+              if (column < 0 || column >= columns) continue;
+              const tap = (channel * kernel + ky) * kernel + kx;
+              add(at, (row * columns + column) * out, weights, tap * out, value, out);
+            }
+          }
+        }
+    for (let place = 0; place < places; place++)
+      for (let o = 0; o < out; o++) sums[o * places + place] = at[place * out + o];
+    return sums;
+  }
+}
+
+// sums[to ..] += factor * weights[from ..], nothing where the factor is 0.
+function add(sums, to, weights, from, factor, count) {
+  if (factor === 0) return;
+  for (let k = 0; k < count; k++) sums[to + k] += factor * weights[from + k];
+}
+
+function sigmoid(x) {
+  return 1 / (1 + Math.exp(-x));
+}
+
+// Returns a tensor of a safetensors file, in 32 bits.
+function numbers(data, start, { dtype, shape, data_offsets: [from, to] }) {
+  const bytes = data.buffer.slice(data.byteOffset + start + from, data.byteOffset + start + to);
+  if (data.byteOffset + start + to > data.byteOffset + data.byteLength) throw new Error("it is cut short");
+  const values = dtype === "F32" ? new Float32Array(bytes) : Float32Array.from(new Uint16Array(bytes), halfToNumber);
+  if (values.length !== shape.reduce((a, b) => a * b, 1) || !["F32", "F16"].includes(dtype)) throw new Error("a wrong shape");
+  return { values, shape };
+}
+
+function halfToNumber(bits) {
+  const exponent = (bits >> 10) & 31;
+  const fraction = (bits & 1023) / 1024;
+  const size = exponent ? 2 ** (exponent - 15) * (1 + fraction) : 2 ** -14 * fraction;
+  return bits & 32768 ? -size : size;
+}
+
+// The returns that the bins of a distributional value stand for: see `CategoricalValue`.
+function symexpGrid(bins, limit) {
+  const half = Math.log1p(limit);
+  return Float32Array.from({ length: bins }, (_, bin) => {
+    const at = -half + (2 * half * bin) / (bins - 1);
+    return Math.sign(at) * Math.expm1(Math.abs(at));
+  });
+}
+
+// Uniform numbers in [0, 1) of a seed: a counter, whose bits are mixed (SplitMix's mixing function in 32 bits).
+function generator(seed) {
+  let state = Number(BigInt.asUintN(32, BigInt(seed)));
+  return () => {
+    state = (state + 0x9e3779b9) | 0;
+    let z = Math.imul(state ^ (state >>> 16), 0x21f0aaad);
+    z = Math.imul(z ^ (z >>> 15), 0x735a2d97);
+    return ((z ^ (z >>> 15)) >>> 0) / 4294967296;
+  };
+}

@@ -1,0 +1,242 @@
+"""`play/policy.js` acts as the native run does: the same outputs to 1e-5, and so the same games, bit for bit."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from node import run_module
+
+from protein import envs_c
+from protein.envs_c import worlds
+from protein.trainer.config import EnvConfig, PolicyConfig, RunConfig
+from protein.trainer.export import export_policy
+from protein.trainer.model import saved as policies
+from protein.trainer.model.policy import Policy
+from protein.trainer.normalise import Moments, Normalizer
+
+# Of each game some policies; together they have everything that a policy can have.
+CASES: list[tuple[str, dict[str, Any], bool]] = [
+    ("pong", {}, False),
+    ("pong", {"num_layers": 1, "activation": "tanh", "value_bins": 21, "value_limit": 50.0}, True),
+    ("breakout", {"recurrence": "mingru", "hidden_size": 48}, True),
+    ("cartpole", {"recurrence": "lstm", "value_bins": 11}, False),
+    ("pendulum", {"hidden_size": 20}, False),
+    ("pendulum", {"separate_value": True, "activation": "tanh"}, True),
+    ("pendulum", {"recurrence": "lstm"}, True),
+    ("memory", {"recurrence": "lstm", "hidden_size": 24}, False),
+    ("maze", {"encoder": "cnn", "channels": 8, "recurrence": "mingru"}, False),
+    ("g2048", {"encoder": "cnn", "channels": 16, "separate_value": True}, False),
+    ("g2048", {"num_layers": 3}, True),
+    ("entities", {"hidden_size": 40}, False),
+    ("entities", {"recurrence": "mingru", "value_bins": 31}, True),
+    ("snake", {"encoder": "cnn", "channels": 4}, False),
+    ("snake", {"recurrence": "lstm", "hidden_size": 16}, False),
+]
+FRAME_SKIP = 3
+
+
+def make_checkpoint(path: Path, name: str, options: dict[str, Any], normalised: bool, seed: int) -> RunConfig:
+    """Writes one with weights at random, of a size that makes an output of about 1 of each input."""
+    config = RunConfig(env=EnvConfig(name=name, frame_skip=FRAME_SKIP), policy=PolicyConfig(**options))
+    spec = envs_c.spec(name)
+    generator = torch.Generator().manual_seed(seed)
+    policy = Policy(spec, config.policy, generator=generator)
+    tensors = {}
+    for key, weight in policy.state_dict().items():
+        fan = weight[0].numel() if weight.ndim > 1 else 4
+        tensors[f"policy/{key}"] = torch.randn(weight.shape, generator=generator) * (1.5 / fan) ** 0.5
+    if normalised:
+        sample = torch.rand(50, spec.observation_size, generator=generator)
+        sample[:, 0] = 0.25  # does not change
+        tensors |= {f"scaling/{key}": one for key, one in Moments.of(sample).state(Normalizer.NAME).items()}
+    policies.write(path, config, spec, steps=1000, elapsed_seconds=2.5, score=None, tensors=tensors)
+    return config
+
+
+@torch.inference_mode()
+def play(path: Path, seed: int, index: int, steps: int) -> tuple[bytes, bytes, Any]:
+    """Plays greedily, as `Actor` does. Returns actions, trajectory, and outputs with values, `T x M x rows + 1`."""
+    saved = policies.read(path)
+    spec = envs_c.spec(saved.config.env.name)
+    policy = Policy(spec, saved.config.policy, generator=torch.Generator())
+    policy.load_state_dict(saved.group("policy"))
+    scaling = saved.group("scaling")
+    normalizer = Normalizer(Moments.saved(scaling, Normalizer.NAME), torch.device("cpu")) if scaling else None
+    envs = envs_c.VecEnv(spec.name, 1, seed=seed, frame_skip=FRAME_SKIP, first_index=index)
+    agents = envs.num_agents
+    observations = np.zeros((agents, spec.observation_size), spec.observation_dtype)
+    rewards = np.zeros(agents, np.float32)
+    terminals, truncations = np.zeros((2, agents), np.bool_)
+    envs.reset(seed, observations)
+    state = None
+    taken, seen, outputs = [], [observations.tobytes()], []
+    for _ in range(steps):
+        given = torch.from_numpy(observations)
+        given = given if normalizer is None else normalizer.apply(given)
+        resets = torch.from_numpy(terminals | truncations).unsqueeze(0)
+        output, state = policy(given.unsqueeze(0), state, resets)
+        actions = policy.distribution.mode(output[: policy.action_rows]).numpy()
+        outputs.append(torch.cat([output.t(), policy.values(output).unsqueeze(1)], dim=1).numpy().copy())
+        envs.step(actions, observations, rewards, terminals, truncations)
+        taken.append(actions.tobytes())
+        seen += [observations.tobytes(), rewards.tobytes(), terminals.tobytes(), truncations.tobytes()]
+    return b"".join(taken), b"".join(seen), np.stack(outputs)
+
+
+# Continuous actions differ in their last digits, so those games are led by the native run's actions.
+PLAYS = """
+import { readFileSync, writeSync } from "node:fs";
+import { World } from "play/world.js";
+import { Policy } from "play/policy.js";
+const out = [];
+const add = (array) => out.push(Buffer.from(array.buffer.slice(array.byteOffset, array.byteOffset + array.byteLength)));
+for (const { wasm, policy: file, seed, index, steps, actions } of JSON.parse(readFileSync(0, "utf8"))) {
+  const policy = Policy.parse(Buffer.from(file, "base64"));
+  const world = await World.load(Buffer.from(wasm, "base64"), { frameSkip: policy.frameSkip });
+  policy.require(world);
+  const led = new Float32Array(Uint8Array.from(Buffer.from(actions, "base64")).buffer);
+  const outputs = new Float32Array(steps * world.agents * (policy.rows + 1));
+  add(world.reset(seed, index));
+  for (let step = 0, at = 0; step < steps; step++) {
+    const acted = policy.act(world.observation, { greedy: true });
+    for (let agent = 0; agent < world.agents; agent++) {
+      for (let row = 0; row < policy.rows; row++) outputs[at++] = acted.outputs[agent * policy.rows + row];
+      outputs[at++] = acted.values[agent];
+    }
+    const size = world.actions.length;
+    const result = world.step(policy.continuousActions ? led.subarray(step * size, (step + 1) * size) : acted.actions);
+    policy.reset(result.terminals, result.truncations);
+    for (const array of [world.observation, result.rewards, result.terminals, result.truncations]) add(array);
+  }
+  add(outputs);
+}
+const bytes = Buffer.concat(out);
+for (let at = 0; at < bytes.length; ) at += writeSync(1, bytes, at);
+"""
+
+
+def test_every_kind_of_policy_plays_the_native_game(tmp_path: Path) -> None:
+    asked, expected = [], []
+    for number, (name, options, normalised) in enumerate(CASES):
+        path = tmp_path / f"{number}.safetensors"
+        make_checkpoint(path, name, options, normalised, seed=number)
+        steps = 20 if name == "snake" else 100 if "encoder" in options else 250
+        taken, seen, outputs = play(path, seed=number, index=number % 3, steps=steps)
+        expected.append((seen, outputs))
+        case = {"seed": number, "index": number % 3, "steps": steps, "actions": base64.b64encode(taken).decode()}
+        case["wasm"] = base64.b64encode(worlds.read(name)).decode()
+        asked.append(case | {"policy": base64.b64encode(export_policy(path)).decode()})
+    found = run_module(PLAYS, json.dumps(asked).encode())
+    at = 0
+    for case, (seen, outputs) in zip(CASES, expected, strict=True):
+        own = np.frombuffer(found, np.float32, outputs.size, at + len(seen)).reshape(outputs.shape)
+        assert np.abs(outputs).max() > 0.3, case
+        np.testing.assert_allclose(own[..., :-1], outputs[..., :-1], rtol=1e-5, atol=1e-5, err_msg=str(case))
+        # A distributional value is a sum of returns as large as the limit, in 32 bits in the native run.
+        limit = case[1].get("value_limit", 100.0) if case[1].get("value_bins") else 10.0
+        np.testing.assert_allclose(own[..., -1], outputs[..., -1], atol=1e-6 * limit, rtol=1e-5, err_msg=str(case))
+        assert found[at : at + len(seen)] == seen, case
+        at += len(seen) + outputs.nbytes
+    assert at == len(found)
+
+
+ASKS = """
+import { readFileSync } from "node:fs";
+import { World } from "play/world.js";
+import { Policy } from "play/policy.js";
+const tried = (act) => { try { return act(); } catch (error) { return error.message; } };
+const given = JSON.parse(readFileSync(0, "utf8"));
+for (const name of Object.keys(given)) given[name] = Buffer.from(given[name], "base64");
+const found = {};
+"""
+
+
+def asked(code: str, **files: bytes) -> dict[str, Any]:
+    """Runs code that fills `found`, with these files in `given`."""
+    given = json.dumps({name: base64.b64encode(file).decode() for name, file in files.items()}).encode()
+    answer: dict[str, Any] = json.loads(run_module(ASKS + code + "\nconsole.log(JSON.stringify(found));", given))
+    return answer
+
+
+def test_actions_are_drawn_from_the_distribution_and_a_seed_draws_them_again(tmp_path: Path) -> None:
+    make_checkpoint(tmp_path / "discrete", "entities", {"hidden_size": 8}, False, seed=5)
+    make_checkpoint(tmp_path / "continuous", "pendulum", {"hidden_size": 8}, False, seed=6)
+    found = asked(
+        """
+        const discrete = Policy.parse(given.discrete), continuous = Policy.parse(given.continuous);
+        const seen = new Float32Array(249).fill(0.3);
+        const counts = new Array(12).fill(0);
+        for (let draw = 0; draw < 20000; draw++) {
+          const { actions } = discrete.act(seen, { greedy: false });
+          counts[actions[0]]++, counts[3 + actions[1]]++, counts[6 + actions[2]]++;
+        }
+        found.counts = counts, found.probabilities = [...discrete.act(seen).probabilities];
+        found.again = [1, 1, 2].map((seed) => {
+          discrete.seed(seed);
+          return Array.from({ length: 40 }, () => [...discrete.act(seen, { greedy: false }).actions]).join();
+        });
+        const draw = () => continuous.act([0.1, 0.2, 0.3], { greedy: false }).actions[0];
+        const drawn = Array.from({ length: 20000 }, draw);
+        const mean = drawn.reduce((a, b) => a + b) / drawn.length;
+        found.normal = [mean, Math.sqrt(drawn.reduce((sum, one) => sum + (one - mean) ** 2, 0) / drawn.length)];
+        found.outputs = [...continuous.act([0.1, 0.2, 0.3]).outputs];
+        """,
+        discrete=export_policy(tmp_path / "discrete"),
+        continuous=export_policy(tmp_path / "continuous"),
+    )
+    p = np.array(found["probabilities"])
+    for part in (p[:3], p[3:6], p[6:]):
+        assert abs(part.sum() - 1) < 1e-6
+    # Of 20,000 draws, a frequency deviates by less than 0.0036; four deviations.
+    assert np.abs(np.array(found["counts"]) / 20000 - p).max() < 4 * 0.0036
+    mean, log_std, _ = found["outputs"]
+    assert abs(found["normal"][0] - mean) < 4 * np.exp(log_std) / np.sqrt(20000)
+    assert abs(found["normal"][1] / np.exp(log_std) - 1) < 4 / np.sqrt(2 * 20000)
+    first, again, other = found["again"]
+    assert first == again != other
+
+
+def test_half_the_bits_are_half_the_file_and_nearly_the_same_outputs(tmp_path: Path) -> None:
+    make_checkpoint(tmp_path / "one", "breakout", {"recurrence": "mingru"}, True, seed=1)
+    whole, half = export_policy(tmp_path / "one"), export_policy(tmp_path / "one", half=True)
+    assert len(half) < 0.55 * len(whole)
+    found = asked(
+        """
+        const seen = Float32Array.from({ length: 78 }, (_, k) => Math.sin(k));
+        for (const name of ["whole", "half"]) found[name] = [...Policy.parse(given[name]).act(seen).outputs];
+        """,
+        whole=whole,
+        half=half,
+    )
+    difference = np.abs(np.array(found["whole"]) - np.array(found["half"])).max()
+    assert 0 < difference < 5e-3
+
+
+def test_what_is_wrong_is_said_in_a_line(tmp_path: Path) -> None:
+    make_checkpoint(tmp_path / "one", "pong", {}, False, seed=0)
+    found = asked(
+        """
+        found.all = [
+          tried(() => Policy.parse(given.policy.subarray(0, given.policy.length - 5))),
+          tried(() => Policy.parse(given.policy.subarray(0, 30))),
+          tried(() => Policy.parse(new Uint8Array(0))),
+          tried(() => Policy.parse(given.world)),
+          tried(() => Policy.parse(given.checkpoint)),
+          tried(() => Policy.parse(given.policy).act(new Float32Array(9))),
+        ];
+        const world = await World.load(given.world);
+        found.all.push(tried(() => Policy.parse(given.policy).require(world)));
+        """,
+        policy=export_policy(tmp_path / "one"),
+        checkpoint=(tmp_path / "one").read_bytes(),
+        world=worlds.read("breakout"),
+    )
+    *damaged, other, size, game = found["all"]
+    assert all(message.startswith("the policy's file is damaged or none of this program (") for message in damaged)
+    assert other == "the file is no policy of this version, whose format is protein-policy-1"
+    assert size == "an observation has 8 numbers per agent"
+    assert game == 'the policy is of ["pong",[8],[3],0], the game is ["breakout",[78],[3],0]'
+    assert not any("\n" in message for message in found["all"])
