@@ -131,14 +131,14 @@ def test_every_kind_of_policy_plays_the_native_game(tmp_path: Path) -> None:
         asked.append(case | {"policy": base64.b64encode(export_policy(path)).decode()})
     found = run_module(PLAYS, json.dumps(asked).encode())
     at = 0
-    for case, (seen, outputs) in zip(CASES, expected, strict=True):
+    for kind, (seen, outputs) in zip(CASES, expected, strict=True):
         own = np.frombuffer(found, np.float32, outputs.size, at + len(seen)).reshape(outputs.shape)
-        assert np.abs(outputs).max() > 0.3, case
-        np.testing.assert_allclose(own[..., :-1], outputs[..., :-1], rtol=1e-5, atol=1e-5, err_msg=str(case))
+        assert np.abs(outputs).max() > 0.3, kind
+        np.testing.assert_allclose(own[..., :-1], outputs[..., :-1], rtol=1e-5, atol=1e-5, err_msg=str(kind))
         # A distributional value is a sum of returns as large as the limit, in 32 bits in the native run.
-        limit = case[1].get("value_limit", 100.0) if case[1].get("value_bins") else 10.0
-        np.testing.assert_allclose(own[..., -1], outputs[..., -1], atol=1e-6 * limit, rtol=1e-5, err_msg=str(case))
-        assert found[at : at + len(seen)] == seen, case
+        limit = kind[1].get("value_limit", 100.0) if kind[1].get("value_bins") else 10.0
+        np.testing.assert_allclose(own[..., -1], outputs[..., -1], atol=1e-6 * limit, rtol=1e-5, err_msg=str(kind))
+        assert found[at : at + len(seen)] == seen, kind
         at += len(seen) + outputs.nbytes
     assert at == len(found)
 
