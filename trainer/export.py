@@ -1,26 +1,27 @@
 """A checkpoint's policy as one small file for pages: what acting needs, and nothing else of the run.
 
 The file is a safetensors file, as the checkpoint is: eight bytes with the length of a JSON head, the head, the numbers.
-Its metadata have the key `policy`, JSON that says how the network is put together. The weights have the names that they
-have in the checkpoint, `normalise.mean` and `normalise.scale` are the observations' where the run has normalised them.
-`protein/web/static/play/policy.js` reads it.
+Its metadata have the key `policy`, JSON of the network's settings and its environment's shapes. The tensors are those
+of the checkpoint's groups `policy/` and `scaling/`, under their names. `protein/web/static/play/policy.js` builds the
+network from them, as `protein.trainer.model.policy` does. This module does without torch, which takes seconds to load.
 """
 
 import json
+import zlib
 from pathlib import Path
+from typing import Any
 
-import torch
-from safetensors.torch import save
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
 from protein.envs_c import spec, worlds
 
-from .errors import ConfigError
-from .machine import checkpoint as checkpoints
-from .model import saved as policies
-from .model.policy import CNN, Policy
-from .normalise import CLIP, saved_normalizer
+from .config import RunConfig
+from .errors import CheckpointError, ConfigError
 
 FORMAT = "protein-policy-1"
+_ACTING = ("policy/", "scaling/observations.")
 
 
 def export_policy(path: Path, *, half: bool = False) -> bytes:
@@ -31,11 +32,18 @@ def export_policy(path: Path, *, half: bool = False) -> bytes:
         half: weights in 16 bits, which is half the size; outputs then differ in the third digit.
 
     Raises:
-        CheckpointError: the checkpoint cannot be read, or belongs to another network or environment.
+        CheckpointError: the checkpoint cannot be read, or does not fit its environment.
         ConfigError: its environment is none that a page can play, or its network is the user's own code.
     """
-    saved = policies.read(path, prefix=policies.ACTING)
-    config = saved.config
+    kind, run, tensors = _read(path)
+    if kind != "ppo":
+        raise ConfigError(f"{path} is a {kind} model's: only an agent plays; give the checkpoint of one")
+    try:
+        config = RunConfig.from_dict(run["config"])
+        shapes = tuple(run["observation_shape"]), tuple(run["action_sizes"]), run["continuous_actions"]
+        facts = {name: run[name] for name in ("steps", "elapsed_seconds", "score")}
+    except (KeyError, TypeError, ValueError, ConfigError) as error:
+        raise CheckpointError(f"cannot use {path}: its metadata are damaged or of another version: {error}") from error
     try:
         worlds.require(config.env.name)
     except worlds.NoWorldError as error:
@@ -46,35 +54,53 @@ def export_policy(path: Path, *, half: bool = False) -> bytes:
             " of a built-in network"
         )
     of_env = spec(config.env.name)
-    policies.require_env(saved, path, of_env)
-    policy = Policy(of_env, config.policy, generator=torch.Generator())
-    checkpoints.load_weights_(policy, saved.group("policy"), path)
-    tensors = {name: weight.detach().float() for name, weight in policy.named_parameters()}
-    normalizer = saved_normalizer(saved.group("scaling"), torch.device("cpu"))
+    here = of_env.observation_shape, of_env.action_sizes, of_env.continuous_actions
+    if shapes != here:
+        raise CheckpointError(
+            f"cannot use {path}: it expects (observation shape, choices, continuous actions) {shapes},"
+            f" '{of_env.name}' now has {here}: train it again"
+        )
+    weights = {name: tensor for name, tensor in tensors.items() if name.startswith("policy/")}
+    if not weights or not all(np.isfinite(weight).all() for weight in weights.values()):
+        raise CheckpointError(
+            f"cannot use {path}: its weights are not finite: give one of a training that has not diverged"
+        )
     if half:
-        tensors = {name: weight.half() for name, weight in tensors.items()}
-    if normalizer is not None:  # of which 16 bits would change every input
-        mean, scale = normalizer.factors
-        tensors |= {"normalise.mean": mean, "normalise.scale": scale}
-    encoder = policy.encoder
+        tensors |= {name: weight.astype(np.float16) for name, weight in weights.items()}
     head = {
-        "env": config.env.name,
+        "env": of_env.name,
         "frameSkip": config.env.frame_skip,
         "greedy": config.eval.greedy,
-        "steps": saved.checkpoint.steps,
-        "seconds": saved.checkpoint.elapsed_seconds,
-        "score": saved.checkpoint.score,
+        **facts,
         "observationShape": of_env.observation_shape,
         "observationHigh": of_env.observation_high if of_env.observation_dtype == "uint8" else 0,
-        "clip": CLIP,
         "actionSizes": of_env.action_sizes,
         "continuousActions": of_env.continuous_actions,
-        "convolutions": encoder.strides_and_paddings if isinstance(encoder, CNN) else [],
-        "layers": config.policy.num_layers,
-        "activation": config.policy.activation,
-        "recurrence": config.policy.recurrence,
-        "separateValue": config.policy.separate_value,
-        "valueBins": config.policy.value_bins,
-        "valueLimit": config.policy.value_limit,
+        "network": config.to_dict()["policy"],
     }
     return save(tensors, {"format": FORMAT, "policy": json.dumps(head)})
+
+
+def _read(path: Path) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """Returns a checkpoint's kind, what it says of its run, and the tensors that acting needs, by name.
+
+    `protein.trainer.machine.checkpoint` explains the file, and its checksums.
+    """
+    try:
+        with safe_open(str(path), framework="np") as file:
+            metadata: dict[str, str] = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys() if name.startswith(_ACTING)}  # noqa: SIM118
+        if not metadata.get("format", "").startswith("protein-checkpoint-"):
+            raise ValueError("its metadata name no checkpoint")
+        sums = json.loads(metadata.get("checksums", "{}"))
+        for name, tensor in tensors.items():
+            begun = zlib.crc32(f"torch.{tensor.dtype} {tensor.shape}".encode())
+            if name in sums and sums[name] != f"{zlib.crc32(np.ascontiguousarray(tensor), begun):08x}":
+                raise ValueError(f"its tensor '{name}' differs from its checksum")
+        return metadata.get("kind", "ppo"), json.loads(metadata["run"]), tensors
+    except FileNotFoundError as error:
+        raise CheckpointError(f"there is no checkpoint {path}") from error
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise CheckpointError(
+            f"cannot read {path}, it is damaged or no checkpoint: {error}: give an older or another one"
+        ) from error

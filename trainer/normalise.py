@@ -137,11 +137,6 @@ class Normalizer:
         """Returns observations `M x D`, of any type, normalised, in float32. `out` may be where they are."""
         return torch.sub(observations, self._mean, out=out).mul_(self._scale).clamp_(-CLIP, CLIP)
 
-    @property
-    def factors(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """What is subtracted from an observation, and then multiplied with it, each `D`."""
-        return self._mean, self._scale
-
     def to(self, device: torch.device) -> "Normalizer":
         """Returns it on another device, with the same moments."""
         return Normalizer(self.moments, device)

@@ -296,7 +296,6 @@ class CNN(nn.Module):
         # Output channels, kernel, stride, padding of each layer.
         plan = [(one, 8, 4, 0), (two, 4, 2, 0), (two, 3, 1, 0)] if large else [(one, 3, 1, 1), (one, 3, 2, 1)]
         channels = [shape[0]] + [out for out, *_ in plan]
-        self.strides_and_paddings = [(stride, padding) for _, _, stride, padding in plan]
         self._convolutions = [
             nn.Conv2d(inputs, out, kernel, stride, padding)
             for inputs, (out, kernel, stride, padding) in zip(channels, plan, strict=False)

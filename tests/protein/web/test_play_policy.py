@@ -202,7 +202,7 @@ def test_actions_are_drawn_from_the_distribution_and_a_seed_draws_them_again(tmp
 def test_half_the_bits_are_half_the_file_and_nearly_the_same_outputs(tmp_path: Path) -> None:
     make_checkpoint(tmp_path / "one", "breakout", {"recurrence": "mingru"}, True, seed=1)
     whole, half = export_policy(tmp_path / "one"), export_policy(tmp_path / "one", half=True)
-    assert len(half) < 0.55 * len(whole)
+    assert len(half) < 0.6 * len(whole)  # the observations' moments stay whole
     found = asked(
         """
         const seen = Float32Array.from({ length: 78 }, (_, k) => Math.sin(k));

@@ -9,6 +9,9 @@
 // after a ReLU that is half of them, and of what snakes and tiles show nearly all. Nothing is allocated in a step.
 
 const FORMAT = "protein-policy-1";
+const LARGE_IMAGE = 36; // of `trainer/model/policy.py`: pixels of the shorter side from which strides shrink an image
+const CLIP = 10; // of `trainer/normalise.py`: deviations beyond which an observation is cut off,
+const LEAST_SPREAD = 1e-6; // and the part of its mean by which a feature must have varied
 
 export class Policy {
   // Reads the bytes of a file, an ArrayBuffer or a typed array. Throws an Error of one line where they are none.
@@ -31,50 +34,68 @@ export class Policy {
   }
 
   constructor(about, weights) {
-    Object.assign(this, about); // env, frameSkip, greedy, steps, seconds, score and the network's shape
-    const size = (this.observationSize = about.observationShape.reduce((a, b) => a * b, 1));
+    Object.assign(this, about); // env, frameSkip, greedy, steps, elapsed_seconds, score, and the shapes
+    const { network } = about;
+    const size = (this.observationSize = product(about.observationShape));
     const take = (name) => {
       if (!weights.has(name)) throw new Error(`it lacks ${name}`);
       return weights.get(name);
     };
-    const dense = (name, bias = true) => new Dense(take(`${name}.weight`), bias ? take(`${name}.bias`) : null);
+    const dense = (name, inputs) => new Dense(take(`policy/${name}.weight`), take(`policy/${name}.bias`), inputs);
     const encoder = (name) => {
       const layers = [];
-      const under = about.convolutions.length ? `${name}.mlp` : name;
       let shape = about.observationShape;
-      about.convolutions.forEach(([stride, padding], index) => {
-        const layer = `${name}.convolutions.${index}`;
-        layers.push(new Convolution(take(`${layer}.weight`), take(`${layer}.bias`), shape, stride, padding));
-        shape = layers.at(-1).shape;
-      });
-      for (let index = 0; index < about.layers; index++) layers.push(dense(`${under}.layers.${index}`));
+      if (network.encoder === "cnn") {
+        const large = Math.min(...shape.slice(1)) >= LARGE_IMAGE;
+        for (const [index, stride] of (large ? [4, 2, 1] : [1, 2]).entries()) {
+          const layer = `policy/${name}.convolutions.${index}`;
+          layers.push(new Convolution(take(`${layer}.weight`), take(`${layer}.bias`), shape, stride, large ? 0 : 1));
+          shape = layers.at(-1).shape;
+        }
+      }
+      const under = network.encoder === "cnn" ? `${name}.mlp` : name;
+      for (let index = 0; index < network.num_layers; index++)
+        layers.push(dense(`${under}.layers.${index}`, layers.at(-1)?.outputs ?? size));
       return layers;
     };
-    this._mean = weights.get("normalise.mean")?.values;
-    this._scale = weights.get("normalise.scale")?.values;
+    if (weights.has("scaling/observations.count")) this._normalise(weights);
     this._encoder = encoder("encoder");
-    this._valueEncoder = about.separateValue ? encoder("value_encoder") : null;
-    this._valueOutput = about.separateValue ? dense("value_output") : null;
-    this._head = dense("head");
-    this._logStd = weights.get("log_std")?.values;
-    const units = this._head.inputs;
-    this._input = about.recurrence === "none" ? null : dense("recurrence.input");
-    this._hidden = about.recurrence === "lstm" ? new Dense(take("recurrence.weight_hh"), null) : null;
-    this.stateSize = about.recurrence === "lstm" ? 2 * units : about.recurrence === "mingru" ? units : 0;
-    this._units = units;
+    const units = (this._units = this._encoder.at(-1).outputs);
+    this._head = dense("head", units);
+    this._valueEncoder = network.separate_value ? encoder("value_encoder") : null;
+    this._valueOutput = network.separate_value ? dense("value_output", units) : null;
+    this._logStd = about.continuousActions ? take("policy/log_std").values : null;
+    const { recurrence } = network;
+    this._input = recurrence === "none" ? null : dense("recurrence.input", units);
+    this._hidden = recurrence === "lstm" ? new Dense(take("policy/recurrence.weight_hh"), null, units) : null;
+    this.stateSize = { none: 0, mingru: units, lstm: 2 * units }[recurrence];
     this._actionRows = about.continuousActions || about.actionSizes.reduce((a, b) => a + b, 0);
-    this._valueRows = about.valueBins || 1;
-    if (this._head.outputs !== this._actionRows + (about.separateValue ? 0 : this._valueRows))
-      throw new Error(`its output layer has ${this._head.outputs} rows`);
+    this._valueRows = network.value_bins || 1;
+    const rows = this._actionRows + (network.separate_value ? 0 : this._valueRows);
+    if (this._head.outputs !== rows || (this._valueOutput && this._valueOutput.outputs !== this._valueRows))
+      throw new Error("its output layer does not fit its actions");
     const wide = Math.max(size, ...[this._encoder, this._valueEncoder ?? []].flat().map((layer) => layer.outputs));
     this._seen = new Float32Array(size);
     this._one = new Float32Array(wide);
     this._two = new Float32Array(wide);
     this._gates = this._input && new Float32Array(this._input.outputs);
     this._own = this._hidden && new Float32Array(this._hidden.outputs);
-    this._support = symexpGrid(about.valueBins, about.valueLimit);
+    this._support = symexpGrid(network.value_bins, network.value_limit);
     this._random = generator(0);
     this._sized(0);
+  }
+
+  // The factors of `Normalizer`, of the moments that it saves.
+  _normalise(weights) {
+    const moments = ["count", "mean", "squares"].map((name) => weights.get(`scaling/observations.${name}`)?.values);
+    const [count, mean, squares] = moments;
+    if (mean?.length !== this.observationSize || squares?.length !== this.observationSize)
+      throw new Error("its observations' moments are missing");
+    this._mean = Float32Array.from(mean);
+    this._scale = Float32Array.from(squares, (sum, i) => {
+      const deviation = Math.sqrt(sum / Math.max(count[0], 1));
+      return deviation > LEAST_SPREAD * Math.abs(mean[i]) ? 1 / deviation : 1;
+    });
   }
 
   // Throws an Error where the policy was not trained on a world's game, or in another shape.
@@ -136,9 +157,9 @@ export class Policy {
   _look(observation, from) {
     const seen = this._seen;
     if (this._mean) {
-      const { clip, _mean, _scale } = this;
+      const { _mean, _scale } = this;
       for (let i = 0; i < seen.length; i++)
-        seen[i] = Math.min(Math.max(Math.fround(observation[from + i] - _mean[i]) * _scale[i], -clip), clip);
+        seen[i] = Math.min(Math.max(Math.fround(observation[from + i] - _mean[i]) * _scale[i], -CLIP), CLIP);
     } else {
       const scale = this.observationHigh ? 1 / this.observationHigh : 1;
       for (let i = 0; i < seen.length; i++) seen[i] = observation[from + i] * scale;
@@ -163,7 +184,7 @@ export class Policy {
     let to = this._one;
     for (const layer of layers) {
       const sums = layer.apply(from);
-      const tanh = this.activation === "tanh" && layer instanceof Dense;
+      const tanh = this.network.activation === "tanh" && layer instanceof Dense;
       const count = layer.outputs;
       if (tanh) for (let i = 0; i < count; i++) to[i] = Math.tanh(sums[i]);
       else for (let i = 0; i < count; i++) to[i] = sums[i] > 0 ? sums[i] : 0;
@@ -199,12 +220,13 @@ export class Policy {
   }
 
   _value(outputs, first) {
-    if (!this.valueBins) return outputs[first];
+    const bins = this._valueRows;
+    if (bins === 1) return outputs[first];
     let most = -Infinity;
-    for (let bin = 0; bin < this.valueBins; bin++) most = Math.max(most, outputs[first + bin]);
+    for (let bin = 0; bin < bins; bin++) most = Math.max(most, outputs[first + bin]);
     let sum = 0;
     let mean = 0;
-    for (let bin = 0; bin < this.valueBins; bin++) {
+    for (let bin = 0; bin < bins; bin++) {
       const weight = Math.exp(outputs[first + bin] - most);
       sum += weight;
       mean += weight * this._support[bin];
@@ -245,8 +267,10 @@ export class Policy {
 }
 
 class Dense {
-  constructor({ values, shape }, bias) {
+  constructor({ values, shape }, bias, inputs) {
     [this.outputs, this.inputs] = shape;
+    if (shape.length !== 2 || this.inputs !== inputs || (bias && bias.values.length !== this.outputs))
+      throw new Error(`a layer has the shape ${shape} for ${inputs} inputs`);
     this._bias = bias?.values ?? new Float32Array(this.outputs);
     this._byInput = new Float32Array(values.length); // `inputs x outputs`
     for (let o = 0; o < this.outputs; o++)
@@ -264,8 +288,11 @@ class Dense {
 }
 
 class Convolution {
-  constructor(weight, bias, [, height, width], stride, padding) {
+  constructor(weight, bias, shape, stride, padding) {
     const [out, channels, kernel] = weight.shape;
+    if (weight.shape.length !== 4 || channels !== shape[0] || bias.values.length !== out)
+      throw new Error(`a convolution has the shape ${weight.shape} over ${shape}`);
+    const [, height, width] = shape;
     const across = (length) => Math.floor((length + 2 * padding - kernel) / stride) + 1;
     this.shape = [out, across(height), across(width)];
     this.outputs = out * this.shape[1] * this.shape[2];
@@ -315,13 +342,18 @@ function sigmoid(x) {
   return 1 / (1 + Math.exp(-x));
 }
 
-// Returns a tensor of a safetensors file, in 32 bits.
+// Returns a tensor of a safetensors file.
 function numbers(data, start, { dtype, shape, data_offsets: [from, to] }) {
+  if (start + to > data.byteLength) throw new Error("it is cut short");
   const bytes = data.buffer.slice(data.byteOffset + start + from, data.byteOffset + start + to);
-  if (data.byteOffset + start + to > data.byteOffset + data.byteLength) throw new Error("it is cut short");
-  const values = dtype === "F32" ? new Float32Array(bytes) : Float32Array.from(new Uint16Array(bytes), halfToNumber);
-  if (values.length !== shape.reduce((a, b) => a * b, 1) || !["F32", "F16"].includes(dtype)) throw new Error("a wrong shape");
+  const kind = { F16: Uint16Array, F32: Float32Array, F64: Float64Array }[dtype];
+  const values = dtype === "F16" ? Float32Array.from(new kind(bytes), halfToNumber) : new kind(bytes);
+  if (values.length !== product(shape)) throw new Error("a tensor has another size than its shape");
   return { values, shape };
+}
+
+function product(sizes) {
+  return sizes.reduce((a, b) => a * b, 1);
 }
 
 function halfToNumber(bits) {
