@@ -36,11 +36,15 @@ def cores() -> int:
 
 
 def commit() -> str:
-    """Returns the short commit, "-dirty" appended where tracked code differs from it, or "" outside a repository."""
+    """Returns the short commit, "-dirty" appended where tracked code differs from it.
+
+    Outside a repository it is what COMMIT says: a copy of the files alone may be measured on another machine.
+    """
     command = ["git", "describe", "--always", "--abbrev=10", "--exclude=*"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        return ""
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return os.environ.get("COMMIT", "")
     command = ["git", "status", "--porcelain", "--untracked-files=no", "--", ".", ":!benchmarks/results", ":!docs"]
     dirty = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     return done.stdout.strip() + ("-dirty" if dirty else "")

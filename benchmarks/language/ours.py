@@ -61,15 +61,20 @@ def model_config(size: plain.Size, arch: str) -> ModelConfig:
     )
 
 
-def train(
-    size: plain.Size, seconds: float, train_config: TrainConfig, arch: str, data: Path
-) -> tuple[plain.Clock, Any]:
-    """Trains until `seconds` have passed, as `plain.train`; returns the clock and the run's first event."""
-    config = LanguageConfig(
+def config_of(size: plain.Size, arch: str, train_config: TrainConfig) -> LanguageConfig:
+    """Returns the config of a run that measures nothing but its training."""
+    return LanguageConfig(
         model=model_config(size, arch),
         train=train_config,
         eval=EvalConfig(tokens=512, curve_points=0, curve_tokens=512, sample_tokens=0),
     )
+
+
+def train(
+    size: plain.Size, seconds: float, train_config: TrainConfig, arch: str, data: Path
+) -> tuple[plain.Clock, Any]:
+    """Trains until `seconds` have passed, as `plain.train`; returns the clock and the run's first event."""
+    config = config_of(size, arch, train_config)
     clock, stop, steps = plain.Clock(), threading.Event(), 0
     events: list[Event] = []
     of_product = update.Updates.step
@@ -79,7 +84,7 @@ def train(
         norm = of_product(updates, progress)
         steps += 1
         if train_config.device.startswith("cuda"):
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(train_config.device)
         if steps == plain.WARM_STEPS:
             clock.begin()
         elif steps > plain.WARM_STEPS:

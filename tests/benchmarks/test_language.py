@@ -66,23 +66,6 @@ def test_the_table_of_speeds_has_every_program() -> None:
     assert len(lines) == 6 and lines[0].split()[-3:-1] == ["1.00", "1.00"]
 
 
-def test_the_dry_run_of_the_steps_prints_every_row() -> None:
-    done = script("steps.py", "--device", "cpu", "--tiny", "--no-compile")
-    assert done.returncode == 0, done.stderr
-    table = done.stdout.splitlines()[4:]
-    assert [line[:16].strip() for line in table] == [
-        "fp32", "TF32", "bf16", "compile", "flash", "padded", "fused", "ours, gpt2", "ours, modern",
-    ]  # fmt: skip
-    assert all(float(line[16:].split()[0]) > 0 for line in table)
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu_no_step_is_measured() -> None:
-    done = script("steps.py")
-    assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr.startswith("error: train.device 'cuda' is not available on this machine")
-
-
 def test_the_table_of_the_defaults_has_means_over_seeds() -> None:
     common = {"settings": "gpt2", "threads": 1, "seconds": 60.0, "tokens": 500_000}
     rows = [common | {"seed": seed, "bits_per_byte": bits} for seed, bits in ((0, 3.0), (1, 2.0))]

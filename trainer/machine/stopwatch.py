@@ -12,6 +12,7 @@ for it.
 
 import collections
 import dataclasses
+import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -67,7 +68,7 @@ class Stopwatch:
             self._intervals = collections.deque(maxlen=TRACE_INTERVALS)
         self._wait: Callable[[], None] | None = None
         if exact and device.type == "cuda":
-            self._wait = torch.cuda.synchronize
+            self._wait = functools.partial(torch.cuda.synchronize, device)  # which need not be the current one
         elif exact and device.type == "mps":
             self._wait = torch.mps.synchronize
 

@@ -151,14 +151,14 @@ def test_a_trace_without_any_interval_is_still_one(tmp_path: Path) -> None:
     assert len(json.loads((tmp_path / "trace.json").read_text())["traceEvents"]) == 1
 
 
-@pytest.mark.parametrize(("kind", "exact", "waits"), [("cuda", True, 3), ("cuda", False, 0), ("cpu", True, 0)])
+@pytest.mark.parametrize(("kind", "exact", "waits"), [("cuda:1", True, 3), ("cuda", False, 0), ("cpu", True, 0)])
 def test_only_an_exact_one_waits_for_the_device(
     kind: str, exact: bool, waits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waited: list[None] = []
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: waited.append(None))
+    waited: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
     watch = Stopwatch(torch.device(kind), exact=exact)
     watch.switch("environment")
     watch.switch("copy")
     watch.stop()
-    assert len(waited) == waits
+    assert waited == [torch.device(kind)] * waits  # its own one, whichever is the current one
