@@ -68,6 +68,7 @@ def export_policy(path: Path, *, half: bool = False) -> bytes:
     if half:
         tensors |= {name: weight.astype(np.float16) for name, weight in weights.items()}
     head = {
+        "format": FORMAT,
         "env": of_env.name,
         "frameSkip": config.env.frame_skip,
         "greedy": config.eval.greedy,
@@ -78,7 +79,7 @@ def export_policy(path: Path, *, half: bool = False) -> bytes:
         "continuousActions": of_env.continuous_actions,
         "network": config.to_dict()["policy"],
     }
-    return save(tensors, {"format": FORMAT, "policy": json.dumps(head)})
+    return save(tensors, {"policy": json.dumps(head)})  # one key: the order of several is random
 
 
 def _read(path: Path) -> tuple[str, dict[str, Any], dict[str, Any]]:
@@ -95,7 +96,7 @@ def _read(path: Path) -> tuple[str, dict[str, Any], dict[str, Any]]:
         sums = json.loads(metadata.get("checksums", "{}"))
         for name, tensor in tensors.items():
             begun = zlib.crc32(f"torch.{tensor.dtype} {tensor.shape}".encode())
-            if name in sums and sums[name] != f"{zlib.crc32(np.ascontiguousarray(tensor), begun):08x}":
+            if name in sums and sums[name] != f"{zlib.crc32(tensor.tobytes(), begun):08x}":
                 raise ValueError(f"its tensor '{name}' differs from its checksum")
         return metadata.get("kind", "ppo"), json.loads(metadata["run"]), tensors
     except FileNotFoundError as error:

@@ -52,6 +52,7 @@ PAGES = (
     *FIRST_PAGES,
     "front",
     "trial",
+    "play",
     "sweep",
     "curves",
     "compare",

@@ -35,9 +35,11 @@ _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 _SAFE_METHODS = ("GET", "HEAD")
 _COOKIE = "protein_view"
 
-# Charts place their elements with style attributes, which cannot run anything. Nothing else in the page is allowed.
+# Charts place their elements with style attributes, which cannot run anything. Games are WebAssembly, which browsers
+# compile only with 'wasm-unsafe-eval': it lets no text become a script, and the files come from this server alone.
+# Nothing else in the page is allowed.
 CONTENT_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'"
+    "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; style-src-attr 'unsafe-inline'"
     "; img-src 'self' data: blob:"
     "; media-src 'self'; font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'"
     "; frame-ancestors 'none'"

@@ -204,7 +204,13 @@ def store_url(folder: Path) -> str:
 
 
 def add_run(
-    url: str, *, of: int, score: float | None = None, cost_seconds: float = 1.0, owner: str | None = None
+    url: str,
+    *,
+    of: int,
+    score: float | None = None,
+    cost_seconds: float = 1.0,
+    owner: str | None = None,
+    checkpoint: Path | None = None,
 ) -> None:
     """Adds a trial to the sweep of `fill_store`: the config of trial `of`, run again; without a score it still runs."""
     store = open_store(url)
@@ -224,7 +230,8 @@ def add_run(
     )
     if score is not None:
         outcome = Outcome(end=TrialEnd.COMPLETE, score=score, cost_seconds=cost_seconds, steps=1000)
-        store.finish_trial(started, outcome)
+        left = [] if checkpoint is None else [Artifact(kind="checkpoint", path=str(checkpoint))]
+        store.finish_trial(started, outcome, left)
     store.close()
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 from node import run_module
+from policy_files import FRAME_SKIP, make_checkpoint
 
 from protein import envs_c
 from protein.envs_c import worlds
-from protein.trainer.config import EnvConfig, PolicyConfig, RunConfig
 from protein.trainer.export import export_policy
 from protein.trainer.model import saved as policies
 from protein.trainer.model.policy import Policy
@@ -35,25 +35,6 @@ CASES: list[tuple[str, dict[str, Any], bool]] = [
     ("snake", {"encoder": "cnn", "channels": 4}, False),
     ("snake", {"recurrence": "lstm", "hidden_size": 16}, False),
 ]
-FRAME_SKIP = 3
-
-
-def make_checkpoint(path: Path, name: str, options: dict[str, Any], normalised: bool, seed: int) -> RunConfig:
-    """Writes one with weights at random, of a size that makes an output of about 1 of each input."""
-    config = RunConfig(env=EnvConfig(name=name, frame_skip=FRAME_SKIP), policy=PolicyConfig(**options))
-    spec = envs_c.spec(name)
-    generator = torch.Generator().manual_seed(seed)
-    policy = Policy(spec, config.policy, generator=generator)
-    tensors = {}
-    for key, weight in policy.state_dict().items():
-        fan = weight[0].numel() if weight.ndim > 1 else 4
-        tensors[f"policy/{key}"] = torch.randn(weight.shape, generator=generator) * (1.5 / fan) ** 0.5
-    if normalised:
-        sample = torch.rand(50, spec.observation_size, generator=generator)
-        sample[:, 0] = 0.25  # does not change
-        tensors |= {f"scaling/{key}": one for key, one in Moments.of(sample).state(Normalizer.NAME).items()}
-    policies.write(path, config, spec, steps=1000, elapsed_seconds=2.5, score=None, tensors=tensors)
-    return config
 
 
 @torch.inference_mode()
@@ -122,7 +103,7 @@ def test_every_kind_of_policy_plays_the_native_game(tmp_path: Path) -> None:
     asked, expected = [], []
     for number, (name, options, normalised) in enumerate(CASES):
         path = tmp_path / f"{number}.safetensors"
-        make_checkpoint(path, name, options, normalised, seed=number)
+        make_checkpoint(path, name, options, normalised=normalised, seed=number)
         steps = 20 if name == "snake" else 100 if "encoder" in options else 250
         taken, seen, outputs = play(path, seed=number, index=number % 3, steps=steps)
         expected.append((seen, outputs))
@@ -162,8 +143,8 @@ def asked(code: str, **files: bytes) -> dict[str, Any]:
 
 
 def test_actions_are_drawn_from_the_distribution_and_a_seed_draws_them_again(tmp_path: Path) -> None:
-    make_checkpoint(tmp_path / "discrete", "entities", {"hidden_size": 8}, False, seed=5)
-    make_checkpoint(tmp_path / "continuous", "pendulum", {"hidden_size": 8}, False, seed=6)
+    make_checkpoint(tmp_path / "discrete", "entities", {"hidden_size": 8}, seed=5)
+    make_checkpoint(tmp_path / "continuous", "pendulum", {"hidden_size": 8}, seed=6)
     found = asked(
         """
         const discrete = Policy.parse(given.discrete), continuous = Policy.parse(given.continuous);
@@ -200,7 +181,7 @@ def test_actions_are_drawn_from_the_distribution_and_a_seed_draws_them_again(tmp
 
 
 def test_half_the_bits_are_half_the_file_and_nearly_the_same_outputs(tmp_path: Path) -> None:
-    make_checkpoint(tmp_path / "one", "breakout", {"recurrence": "mingru"}, True, seed=1)
+    make_checkpoint(tmp_path / "one", "breakout", {"recurrence": "mingru"}, normalised=True, seed=1)
     whole, half = export_policy(tmp_path / "one"), export_policy(tmp_path / "one", half=True)
     assert len(half) < 0.6 * len(whole)  # the observations' moments stay whole
     found = asked(
@@ -216,7 +197,7 @@ def test_half_the_bits_are_half_the_file_and_nearly_the_same_outputs(tmp_path: P
 
 
 def test_what_is_wrong_is_said_in_a_line(tmp_path: Path) -> None:
-    make_checkpoint(tmp_path / "one", "pong", {}, False, seed=0)
+    make_checkpoint(tmp_path / "one", "pong")
     found = asked(
         """
         found.all = [

@@ -23,10 +23,10 @@ export class Policy {
     try {
       const length = Number(data.getBigUint64(0, true));
       head = JSON.parse(new TextDecoder().decode(new Uint8Array(data.buffer, data.byteOffset + 8, length)));
-      about = head.__metadata__?.format === FORMAT ? JSON.parse(head.__metadata__.policy) : null;
+      about = JSON.parse(head.__metadata__?.policy ?? "{}");
       delete head.__metadata__;
-      const tensors = Object.entries(head).map(([name, one]) => [name, numbers(data, 8 + length, one)]);
-      if (about) return new Policy(about, new Map(tensors));
+      if (about.format === FORMAT)
+        return new Policy(about, new Map(Object.keys(head).map((name) => [name, numbers(data, 8 + length, head[name])])));
     } catch (error) {
       throw new Error(`the policy's file is damaged or none of this program (${error.message})`, { cause: error });
     }
