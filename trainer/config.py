@@ -15,6 +15,7 @@ from .settings import (
     POSITIVE,
     TRAIN_LIMITS,
     UNIT,
+    Graphs,
     Limits,
     LRSchedule,
     OptimizerName,
@@ -105,6 +106,7 @@ class TrainConfig(TrainSettings):
     """Collects the next batch during the update, with weights one update old; V-trace corrects for it. Useful where one
     of the two waits for a device or for slow environments."""
     compile: bool = False
+    graphs: Graphs = "auto"
     horizon: int = 64
     """Steps that each environment takes per iteration."""
     minibatch_size: int = 8192

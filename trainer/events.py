@@ -29,6 +29,7 @@ class Start(TypedDict):
     parameters: int  # of the network
     startup_seconds: float
     compiled: bool
+    graphs: NotRequired[str]  # which parts are recorded as CUDA graphs, and why others are not
     notes: list[str]  # what was decided by a measurement, and why, for people
     normalize_observations: NotRequired[bool]  # PPO: whether they are, from the setting or by what was measured
     scale_rewards: NotRequired[bool]  # PPO

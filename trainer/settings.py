@@ -24,6 +24,7 @@ from .errors import ConfigError
 Limits = Mapping[str, Mapping[str, tuple[float, float]]]  # section -> key -> the lowest and the highest value
 Precision = Literal["auto", "fp32", "tf32", "bf16", "fp16"]
 UpdatePrecision = Literal["same", "auto", "fp32", "tf32", "bf16", "fp16"]
+Graphs = Literal["auto", "on", "off"]
 OptimizerName = Literal["adamw", "muon"]
 LRSchedule = Literal["cosine", "linear", "constant", "wsd"]
 Config = TypeVar("Config")
@@ -76,6 +77,9 @@ class TrainSettings:
     precision: Precision
     compile: bool
     """Compiles the network with torch.compile; its seconds are reported separately. Falls back to eager execution."""
+    graphs: Graphs
+    """Records what a GPU computes again and again as CUDA graphs, to the same results: `auto`, where it can. `on`: the
+    run ends with an error where it cannot. `off`: never."""
     optimizer: OptimizerName
     learning_rate: float
     lr_schedule: LRSchedule

@@ -5,6 +5,7 @@ scripts/gpu_benchmark.sh does so first. So this file imports nothing but pytest,
 import no more. It needs no fixture of `conftest.py`. With `GPU_TESTS_ON=cpu` it runs on a CPU: a test of this file.
 """
 
+import contextlib
 import dataclasses
 import os
 from pathlib import Path
@@ -20,7 +21,7 @@ from whole_runs import go, same, tensors
 from protein.trainer.config import RunConfig
 from protein.trainer.kinds import Config
 from protein.trainer.language.config import LanguageConfig
-from protein.trainer.machine import cuda
+from protein.trainer.machine.graphs import standing_in
 from protein.trainer.machine.stopwatch import Stopwatch
 
 DEVICE = torch.device(os.environ.get("GPU_TESTS_ON", "cuda"))
@@ -67,7 +68,8 @@ def language(folder: Path, **train: Any) -> LanguageConfig:
 
 
 def trained(config: Config, folder: Path, **options: Any) -> dict[str, torch.Tensor]:
-    go(config, folder, **options)
+    with standing_in() if DEVICE.type == "cpu" else contextlib.nullcontext():
+        go(config, folder, **options)
     return tensors(folder)
 
 
@@ -94,13 +96,10 @@ def test_a_recorded_run_of_ppo_is_the_usual_one(case: str, tmp_path: Path) -> No
     [{}, {"optimizer": "adamw"}, {"micro_batch": 3}, {"precision": "bf16"}],
     ids=["muon", "adamw", "a last part of two rows", "bf16"],
 )
-def test_a_recorded_run_of_a_language_model_is_the_usual_one(
-    train: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = language(tmp_path / "data", **train)
-    one = trained(config, tmp_path / "recorded")
-    monkeypatch.setattr(cuda, "can_record", lambda device: False)
-    assert same(one, trained(config, tmp_path / "usual"))
+def test_a_recorded_run_of_a_language_model_is_the_usual_one(train: dict[str, Any], tmp_path: Path) -> None:
+    recorded = language(tmp_path / "data", **train, graphs="on")
+    usual = dataclasses.replace(recorded, train=dataclasses.replace(recorded.train, graphs="off"))
+    assert_same(recorded, usual, tmp_path)
 
 
 def test_a_profile_waits_for_the_device_and_changes_nothing(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from .attention import attention, attention_by_torch
 from .mlp import (
     Backward,
     backward_from,
+    by_torch,
     channels_last,
     is_native,
     linear,
@@ -38,6 +39,7 @@ __all__ = [
     "attention",
     "attention_by_torch",
     "backward_from",
+    "by_torch",
     "channels_last",
     "get_threads",
     "instruction_set",

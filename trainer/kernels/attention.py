@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional
 
 from . import _native
+from .mlp import compiled_runs
 
 DTYPES = (torch.float32, torch.bfloat16)  # of the numbers in memory; the arithmetic is float32
 
@@ -43,8 +44,8 @@ def attention(
 
 
 def takes(projected: torch.Tensor) -> bool:
-    """Returns whether the compiled kernel takes this tensor. While torch.compile traces, it does not."""
-    return not torch.compiler.is_compiling() and projected.is_cpu and projected.dtype in DTYPES
+    """Returns whether the compiled kernel takes this tensor."""
+    return compiled_runs() and projected.is_cpu and projected.dtype in DTYPES
 
 
 def attention_by_torch(

@@ -13,7 +13,8 @@ and 2,048 samples a forward and backward pass takes 350 us, and an autograd func
 inputs, 68 us with one vector of them, and 38 us where it writes their gradients itself.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -26,14 +27,28 @@ FUSED_WEIGHTS = 2**18
 Backward = Callable[[torch.Tensor], None]
 
 
-def is_native(*tensors: torch.Tensor | None) -> bool:
-    """Returns whether the compiled kernels take these: all in float32 on the CPU, apart from absent ones.
+_by_torch = 0  # how many `by_torch` are active
 
-    While torch.compile traces, tensors have no addresses, so the answer is no.
-    """
-    return not torch.compiler.is_compiling() and all(
-        t is None or (t.dtype == torch.float32 and t.is_cpu) for t in tensors
-    )
+
+@contextlib.contextmanager
+def by_torch() -> Iterator[None]:
+    """Inside, all threads compute by torch's kernels, the form that a GPU uses."""
+    global _by_torch
+    _by_torch += 1
+    try:
+        yield
+    finally:
+        _by_torch -= 1
+
+
+def compiled_runs() -> bool:
+    """Whether compiled kernels may run: not inside `by_torch`, nor while torch.compile traces without addresses."""
+    return not _by_torch and not torch.compiler.is_compiling()
+
+
+def is_native(*tensors: torch.Tensor | None) -> bool:
+    """Returns whether the compiled kernels take these: all in float32 on the CPU, apart from absent ones."""
+    return compiled_runs() and all(t is None or (t.dtype == torch.float32 and t.is_cpu) for t in tensors)
 
 
 def numbers(observations: torch.Tensor, byte_scale: float) -> torch.Tensor:
@@ -50,7 +65,7 @@ def channels_last(images: torch.Tensor, byte_scale: float) -> torch.Tensor:
     The compiled kernel takes a seventh to a tenth of the time of torch's copy and product (4 channels of 84 x 84).
     """
     bytes_ = images.dtype == torch.uint8 and images.is_cpu and images.is_contiguous()
-    if not bytes_ or torch.compiler.is_compiling():
+    if not bytes_ or not compiled_runs():
         return numbers(images.to(memory_format=torch.channels_last), byte_scale)
     floats = torch.empty(images.shape, dtype=torch.float32, memory_format=torch.channels_last)
     _native.channels_last(images, floats.permute(0, 2, 3, 1), byte_scale)

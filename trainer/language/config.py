@@ -17,6 +17,7 @@ from ..settings import (
     POSITIVE,
     TRAIN_LIMITS,
     UNIT,
+    Graphs,
     Limits,
     LRSchedule,
     OptimizerName,
@@ -91,6 +92,7 @@ class TrainConfig(TrainSettings):
     precision: Precision = "auto"
     """Arithmetic of the matrix products. `auto` is what was measured to be fastest on this kind of device."""
     compile: bool = False
+    graphs: Graphs = "auto"
     batch_tokens: int = 2048
     """Tokens of one step of the optimiser, over all processes; a whole number of sequences."""
     micro_batch: int = 0

@@ -22,6 +22,7 @@ import torch
 from ..errors import DivergedError
 from ..events import RunResult, Stopped
 from ..machine import checkpoint as checkpoints
+from ..machine import graphs
 from ..machine.checkpoint import Checkpoint
 from ..machine.cuda import to_device
 from ..machine.distributed import World
@@ -176,6 +177,7 @@ class LanguageTraining:
             compiled=self._updates.compiled,
             notes=[],
         )
+        start["graphs"] = graphs.in_words({"forward and backward passes": self._updates.recorder})
         start["precision"] = self._precision
         start["micro_batch"] = self._micro_batch
         start["peak_flops"] = self._peak_flops

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 from torch import nn
 
-from ..machine import cuda
 from ..machine.distributed import World
+from ..machine.graphs import Graph, Recorder
 from ..machine.precision import Arithmetic, autocast, has_bf16_products
 from ..machine.stopwatch import Stopwatch
 from ..optim.muon import Muon
@@ -67,8 +67,11 @@ class Updates:
         self._eager: Loss = model.loss
         self._loss: Loss = model.loss
         # Of the passes, by rows, tokens, documents or not, and weight.
-        self._graphs: dict[tuple[int, int, bool, float], cuda.Graph] = {}
-        self._alone = world.size == 1
+        self._graphs: dict[tuple[int, int, bool, float], Graph] = {}
+        forbidden = "several processes share the gradients" if world.size > 1 else ""
+        if precision == "fp16":
+            forbidden = "fp16 changes the scale of its loss"
+        self.recorder = Recorder(device, config.graphs, forbidden=forbidden)
         self.compiled = False
 
     def begin(self) -> None:
@@ -100,7 +103,8 @@ class Updates:
         graph = self._graphs.get((*inputs.shape, documents is not None, weight))
         if graph is not None:
             self._switch("backward")  # and forward
-            return graph(inputs, targets, documents)
+            recorded: torch.Tensor = graph(inputs, targets, documents)
+            return recorded
         self._switch("forward")
         loss = self._weighted_loss(inputs, targets, documents, weight)
         self._switch("backward")
@@ -159,40 +163,39 @@ class Updates:
         return time.perf_counter() - began
 
     def record(self, parts: Iterable[tuple[int, int, float]]) -> None:
-        """Records the passes of each kind of micro-batch as CUDA graphs, on a GPU that trains alone.
+        """Records the passes of each kind of micro-batch as CUDA graphs, where `recorder` records.
 
-        Not with `fp16`, whose loss scale changes, and not passes that need much memory: a graph keeps it, and their
-        kernels are long. What is not recorded is computed as usual, to the same results.
+        Not passes that need much memory: a graph keeps it, and their kernels are long. What is not recorded is computed
+        as usual, to the same results.
 
         Args:
             parts: rows, tokens and weight of every micro-batch.
         """
         kinds, device = sorted(set(parts)), self._device
-        if not cuda.can_record(device) or not self._alone or self._precision == "fp16":
+        if self.recorder.reason:
             return
         reset_peak(device)
         free = free_bytes(device)
         rows, length, _ = kinds[-1]
         self.warm(length, rows)
         if free - free_bytes(device) > LARGEST_GRAPH * free:
+            self.recorder.reason = f"a pass needs over {LARGEST_GRAPH:.0%} of the free memory"
             return
-        latest: cuda.Graph | None = None
-        try:
-            for rows, length, weight in kinds:
-                inputs, targets, documents = self._example(rows, length)
+        for rows, length, weight in kinds:
+            inputs, targets, documents = self._example(rows, length)
 
-                def compute(*given: torch.Tensor, weight: float = weight) -> torch.Tensor:
-                    loss = self._weighted_loss(given[0], given[1], given[2], weight)
-                    torch.autograd.backward(loss)
-                    return loss.detach()
+            def compute(*given: torch.Tensor, weight: float = weight) -> torch.Tensor:
+                loss = self._weighted_loss(given[0], given[1], given[2], weight)
+                torch.autograd.backward(loss)
+                return loss.detach()
 
-                for examples in ((inputs, targets, None), (inputs, targets, documents)):
-                    latest = cuda.Graph(compute, examples, shares_with=latest)
-                    self._graphs[rows, length, examples[2] is not None, weight] = latest
-        except RuntimeError as error:  # of the device, or of its memory
-            message = "no CUDA graphs of the forward and backward passes, going on without them: %s"
-            logging.getLogger(__name__).warning(message, error)
-            self._graphs.clear()
+            for examples in ((inputs, targets, None), (inputs, targets, documents)):
+                graph = self.recorder.record("the forward and backward passes", compute, examples)
+                if graph is None:  # the others would need as much
+                    self._graphs.clear()
+                    self._flat.clear()
+                    return
+                self._graphs[rows, length, examples[2] is not None, weight] = graph
         self._flat.clear()
 
 
