@@ -34,6 +34,10 @@ class EnvSpec:
     two is empty.
     `score_range` is the lowest and the highest possible score of an episode; at a mean of `solved_score` the
     environment counts as solved. `max_episode_steps` is in frames: an episode that has not ended by then is truncated.
+    `sides` is above 1 where agents play against each other: agent k of an environment is of side `k * sides //
+    agents_per_env`, and one policy can play every side. `scripts` are players that are part of the environment (see
+    `VecEnv.act`), the weakest first; `script_ratings` are their strengths on Elo's scale, fixed, with random
+    play at 0, where the result of a game is its score brought from `score_range` to 0 to 1.
     """
 
     name: str
@@ -48,6 +52,9 @@ class EnvSpec:
     max_episode_steps: int
     observation_dtype: str = "float32"
     observation_high: float = 255.0
+    sides: int = 1
+    scripts: tuple[str, ...] = ()
+    script_ratings: tuple[float, ...] = ()
 
     @property
     def action_components(self) -> int:
@@ -107,8 +114,9 @@ class VecEnv(_native.VecEnv):
     Methods: `reset(seed, observations)`; `step(actions, observations, rewards, terminals, truncations,
     final_observations=None)`, where the observation of an agent that has ended is its next episode's first and
     final_observations receives, in the rows of truncated episodes alone, the observation that ended them (with
-    `all_finals=True` in the rows of all that ended); `get_state()` and `set_state(bytes)`, everything that the future
-    depends on, for the same build.
+    `all_finals=True` in the rows of all that ended); `act(scripts, actions)`, which changes no instance and writes the
+    next action of every agent whose element of `scripts`, `A` int32, is a place in `spec.scripts` and not -1;
+    `get_state()` and `set_state(bytes)`, everything that the future depends on, for the same build.
 
     Raises:
         UnknownEnvError: if there is no environment of that name.

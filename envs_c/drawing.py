@@ -24,6 +24,7 @@ Colour = tuple[int, int, int]
 
 # How many frames of each game are pleasant to watch; the physical ones run at their own speed.
 FRAMES_PER_SECOND = {
+    "arena": 20.0,
     "breakout": 60.0,
     "cartpole": 50.0,
     "entities": 20.0,
@@ -32,6 +33,7 @@ FRAMES_PER_SECOND = {
     "memory": 3.0,
     "pendulum": 20.0,
     "pong": 60.0,
+    "pong2": 60.0,
     "snake": 8.0,
 }
 
@@ -283,6 +285,26 @@ def _entities(seen: Observation) -> Pixels:
     return canvas.pixels()
 
 
+def _arena(seen: Observation) -> Pixels:
+    """The field as the first agent sees it, which is all of it. That agent is green, its team blue. One that has just
+    acted is pale."""
+    here = seen[:2]
+    others, crystals = seen[8:57].reshape(7, 7), seen[57:].reshape(8, 3)
+    canvas = _Canvas(1.1, 1.1, 170)
+    canvas.box(0, 0, 1.06, 1.06, FAINT)
+    canvas.box(0, 0, 1.05, 1.05, BACKGROUND)
+    for dx, dy, growing in crystals:
+        canvas.box(here[0] + 2 * dx, here[1] + 2 * dy, 0.02, 0.02, FAINT if growing else VIOLET)
+    own = np.array([0, 0, *seen[2:5], seen[2] > 0], np.float32)
+    for number, (dx, dy, health, _, wait, stands) in enumerate([*others[:, :6], own]):
+        x, y = here[0] + 2 * dx, here[1] + 2 * dy
+        colour = GREEN if number == 7 else BLUE if number < 3 else RED
+        canvas.disc(x, y, 0.04, (LIGHT if wait > 0.7 else colour) if stands else FAINT)
+        canvas.box(x, y + 0.06, 0.05, 0.008, FAINT)
+        canvas.box(x - 0.05 * (1 - health), y + 0.06, 0.05 * health, 0.008, colour)
+    return canvas.pixels()
+
+
 def _bars(seen: Observation) -> Pixels:
     """Any observation: a bar for each number, upwards where it is positive; at most 96 of them."""
     values = seen[:96]
@@ -309,6 +331,7 @@ def _struct(envs: envs_c.VecEnv, kind: np.dtype[np.void]) -> np.void:
 
 
 _FROM_OBSERVATION: dict[str, Callable[[Observation], Pixels]] = {
+    "arena": _arena,
     "breakout": _breakout,
     "cartpole": _cartpole,
     "entities": _entities,
@@ -316,5 +339,6 @@ _FROM_OBSERVATION: dict[str, Callable[[Observation], Pixels]] = {
     "memory": _memory,
     "pendulum": _pendulum,
     "pong": _pong,
+    "pong2": _pong,
 }
 _FROM_STATE: dict[str, Callable[[envs_c.VecEnv], Pixels]] = {"maze": _maze, "snake": _snake}

@@ -38,6 +38,10 @@ struct Environment {
     std::size_t action_components;
     const std::int32_t *action_sizes;  // choices of each component; null where actions are continuous
     std::size_t agents_per_env;
+    std::size_t sides;  // that play against each other; agent k is of side k * sides / agents_per_env
+    const char *const *scripts;  // players that are part of the environment, the weakest first; null: there are none
+    std::size_t num_scripts;
+    const double *script_ratings;  // Elo's, fixed; null: scripts cannot be compared by who wins
     double score_low;
     double score_high;
     double solved_score;
@@ -50,6 +54,8 @@ struct Environment {
     void (*reset)(void *states, std::size_t begin, std::size_t end, std::uint64_t seed, std::uint64_t first_index,
                   void *observations);
     void (*step)(void *states, std::size_t begin, std::size_t end, const StepArrays &arrays, std::vector<Episode> &log);
+    // Writes the next action of every agent whose script is not -1; null where there are no scripts.
+    void (*act)(const void *states, std::size_t num_envs, const std::int32_t *scripts, void *actions);
 };
 
 // All environments that were built in, by name.

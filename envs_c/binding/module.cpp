@@ -47,12 +47,12 @@ T *checked(const char *name, py::handle object, const char *dtype, std::size_t r
 }
 
 // With one component, an array may have one dimension or a single column.
-const void *checked_actions(const Environment &environment, py::handle object, std::size_t rows) {
+void *checked_actions(const Environment &environment, py::handle object, std::size_t rows, bool write = false) {
     std::size_t columns = environment.action_components;
     if (columns == 1 && !(py::isinstance<py::array>(object) && py::reinterpret_borrow<py::array>(object).ndim() == 2))
         columns = 0;
-    if (environment.action_sizes == nullptr) return checked<float>("actions", object, "float32", rows, columns, false);
-    return checked<std::int32_t>("actions", object, "int32", rows, columns, false);
+    if (environment.action_sizes == nullptr) return checked<float>("actions", object, "float32", rows, columns, write);
+    return checked<std::int32_t>("actions", object, "int32", rows, columns, write);
 }
 
 void *checked_observations(const char *name, const Environment &environment, py::handle object, std::size_t rows) {
@@ -96,6 +96,14 @@ void step(VecEnv &self, py::handle actions, py::handle observations, py::handle 
     self.step(arrays);
 }
 
+void act(VecEnv &self, py::handle scripts, py::handle actions) {
+    const std::size_t rows = self.num_agents();
+    const auto *chosen = checked<std::int32_t>("scripts", scripts, "int32", rows, 0, false);
+    void *data = checked_actions(self.environment(), actions, rows, true);
+    const py::gil_scoped_release release;
+    self.act(chosen, data);
+}
+
 py::tuple drain_episodes(VecEnv &self) {
     std::vector<Episode> episodes;
     {
@@ -115,7 +123,8 @@ py::tuple drain_episodes(VecEnv &self) {
     return py::make_tuple(agent, score, return_, length);
 }
 
-py::tuple tuple_of(const std::int32_t *values, std::size_t count) {
+template <typename T>
+py::tuple tuple_of(const T *values, std::size_t count) {
     py::tuple tuple(count);
     for (std::size_t i = 0; i < count; ++i) tuple[i] = values[i];
     return tuple;
@@ -135,6 +144,10 @@ py::dict describe(const Environment &environment) {
     spec["action_sizes"] = tuple_of(environment.action_sizes, discrete ? environment.action_components : 0);
     spec["continuous_actions"] = discrete ? 0 : environment.action_components;
     spec["agents_per_env"] = environment.agents_per_env;
+    if (environment.sides > 1) spec["sides"] = environment.sides;
+    if (environment.num_scripts != 0) spec["scripts"] = tuple_of(environment.scripts, environment.num_scripts);
+    if (environment.script_ratings != nullptr)
+        spec["script_ratings"] = tuple_of(environment.script_ratings, environment.num_scripts);
     spec["score_range"] = py::make_tuple(environment.score_low, environment.score_high);
     spec["solved_score"] = environment.solved_score;
     spec["max_episode_steps"] = environment.max_frames;
@@ -163,6 +176,7 @@ PYBIND11_MODULE(_native, module) {
         .def("reset", &reset, py::arg("seed"), py::arg("observations"))
         .def("step", &step, py::arg("actions"), py::arg("observations"), py::arg("rewards"), py::arg("terminals"),
              py::arg("truncations"), py::arg("final_observations") = py::none(), py::arg("all_finals") = false)
+        .def("act", &act, py::arg("scripts"), py::arg("actions"))
         .def("_drain_episodes", &drain_episodes)
         .def("get_state",
              [](VecEnv &self) {

@@ -32,6 +32,10 @@ class VecEnv {
     // or not finite.
     void step(StepArrays arrays);
 
+    // Writes the next action of every agent whose script, of `scripts`, is not -1. Changes no instance. Throws
+    // std::invalid_argument, before anything is written, for a script that there is none of.
+    void act(const std::int32_t *scripts, void *actions);
+
     // Returns the episodes that have finished since the last call, in order of (step, agent).
     std::vector<Episode> drain_episodes();
 

@@ -21,11 +21,11 @@ STEPS, EVERY, EPISODES = 1500, 100, 12
 
 def trajectory(name: str) -> dict[str, Any]:
     """A few environments at frame skip 3: every output hashed, some of them in full to show where it parts."""
-    alone = envs_c.spec(name).agents_per_env == 1
-    stepper = Stepper(name, 4 if alone else 2, seed=2026, frame_skip=3)
+    few = envs_c.spec(name).agents_per_env <= 2
+    stepper = Stepper(name, 4 if few else 2, seed=2026, frame_skip=3)
     digest = hashlib.sha256(as_floats(stepper.out.observations).tobytes())
     samples = []
-    for step in range(1, (STEPS if alone else STEPS // 5) + 1):
+    for step in range(1, (STEPS if few else STEPS // 5) + 1):
         out = stepper.step()
         digest.update(out.bytes())
         if step % EVERY == 0:

@@ -18,7 +18,7 @@ NAMES = envs_c.names()
 
 def steps_of(name: str) -> int:
     """Steps in which episodes end, at frame skip 4 or 8."""
-    return 700 if envs_c.spec(name).agents_per_env == 1 else 150
+    return 700 if envs_c.spec(name).agents_per_env <= 2 else 150
 
 
 every_env = pytest.mark.parametrize("name", NAMES)
