@@ -113,6 +113,11 @@ typedef struct arena_t {
     int32_t decisions;
 } arena_t;
 
+/* What a page draws. */
+#define ARENA_SHOWN(field, each)                                                                               \
+    field(x) field(y) field(health) field(charges) field(wait) field(crystal_x) field(crystal_y) field(growing) \
+        field(standing) field(frames)
+
 static inline float arena_clamp(float value, float limit) {
     const float below = value < limit ? value : limit;
     return below > -limit ? below : -limit;

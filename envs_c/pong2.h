@@ -74,6 +74,10 @@ typedef struct pong2_t {
     int32_t decisions; /* steps since the episode began */
 } pong2_t;
 
+/* What a page draws. */
+#define PONG2_SHOWN(field, each) \
+    field(paddle_y) field(ball_y) field(ball_vy) field(to) field(frames_to_hit) field(points) field(frames)
+
 static inline void pong2_observe(const pong2_t *env, float *observations) {
     const float travelled = 1.0f - (float)env->frames_to_hit * (2.0f / PONG_CROSSING);
     for (int side = 0; side < 2; ++side) {

@@ -89,6 +89,11 @@ function pong(court, state) {
   court.disc(state.direction * (1 - state.frames_to_hit / 30), state.ball_y, 0.035, LIGHT);
 }
 
+/** Pong for two: agent 0 is the player, on the right. */
+function pong2(court, { paddle_y: [player_y, opponent_y], points: [player_points, opponent_points], to, ball_y, frames_to_hit }) {
+  pong(court, { player_y, opponent_y, player_points, opponent_points, direction: to ? -1 : 1, ball_y, frames_to_hit });
+}
+
 function breakout(court, state) {
   court.box(0, -0.02, 1.045, 1.06, FAINT);
   court.box(0, -0.04, 1.03, 1.07, BACKGROUND);
@@ -198,6 +203,20 @@ function entities(court, state) {
   }
 }
 
+/** Agent 0 is green and its team blue. One that has just acted is pale; one that is down, or a crystal that grows, is faint. */
+function arena(court, state) {
+  court.box(0, 0, 1.06, 1.06, FAINT);
+  court.box(0, 0, 1.05, 1.05, BACKGROUND);
+  for (let i = 0; i < state.crystal_x.length; i += 1) court.box(state.crystal_x[i], state.crystal_y[i], 0.02, 0.02, state.growing[i] ? FAINT : VIOLET);
+  for (let i = state.x.length - 1; i >= 0; i -= 1) {
+    const [x, y, health] = [state.x[i], state.y[i], state.health[i] / 5];
+    const colour = i === 0 ? GREEN : i < 4 ? BLUE : RED;
+    court.disc(x, y, 0.04, health > 0 ? (state.wait[i] > 5 ? LIGHT : colour) : FAINT);
+    court.box(x, y + 0.06, 0.05, 0.008, FAINT);
+    court.box(x - 0.05 * (1 - health), y + 0.06, 0.05 * health, 0.008, colour);
+  }
+}
+
 /** Any environment: a bar for each number that the first agent observes, upwards where it is positive. */
 function bars(court, state, observation) {
   const values = Array.from(observation.subarray(0, MOST_BARS), (value) => (Number.isFinite(value) ? value : 0));
@@ -225,6 +244,10 @@ const FOUR_WAYS = [["up", "up"], ["right", "right"], ["down", "down"], ["left", 
  * - `steer(state, direction)`: the action for a direction (0 up, 1 right, 2 down, 3 left) where actions are turns.
  */
 export const GAMES = {
+  arena: {
+    picture: arena, size: [1.1, 1.1], framesPerSecond: 20, moving: { x: 0.3, y: 0.3 }, score: ({ standing }) => standing[0] - standing[1],
+    actions: [[["stay"], ["right", "right"], ["left", "left"]], STAY_UP_DOWN, [["do nothing"], ["strike nearest", "1"], ["strike 2nd", "2"], ["strike 3rd", "3"], ["strike 4th", "4"], ["mend", "5"]]],
+  },
   breakout: {
     picture: breakout, size: [1.06, 1.1], framesPerSecond: 60, everyFrame: true, moving: { paddle_x: 0.1, ball_x: 0.1, ball_line: 2 },
     actions: [[["stay"], ["left", "left"], ["right", "right"]]],
@@ -250,6 +273,10 @@ export const GAMES = {
   },
   pong: {
     picture: pong, size: [1.12, 1.08], framesPerSecond: 60, everyFrame: true, moving: { player_y: 0.1, opponent_y: 0.1, ball_y: 0.1, frames_to_hit: 2 },
+    actions: [STAY_UP_DOWN],
+  },
+  pong2: {
+    picture: pong2, size: [1.12, 1.08], framesPerSecond: 60, everyFrame: true, moving: { paddle_y: 0.1, ball_y: 0.1, frames_to_hit: 2 },
     actions: [STAY_UP_DOWN],
   },
   snake: {
