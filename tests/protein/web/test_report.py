@@ -406,9 +406,9 @@ def test_modules_that_cannot_be_packed_are_a_defect(tmp_path: Path) -> None:
         report.page(circle)
     with pytest.raises(report.PackingError, match=r"app.js imports lib/none.js, which is not there"):
         report.page(page_of(tmp_path / "b", app_js='import { a } from "./lib/none.js";'))
-    page = report.page(page_of(tmp_path / "c", report__boot_js="const a = '</script>';"))
+    closing = page_of(tmp_path / "c", report__boot_js="const a = '</script>';")
     with pytest.raises(report.PackingError, match="must not hold a closing tag"):
-        report.document(page, {}, title="", summary="")
+        report.document(report.page(closing), {}, title="", summary="", static=closing)
 
 
 def test_of_a_long_sweep_the_fronts_the_best_and_the_newest_stay_whole(

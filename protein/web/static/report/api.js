@@ -18,7 +18,13 @@ import { csvOf, joined, scatterOf, sideBySide, window as rowsOf } from "./table.
 
 const NOT_HELD = "this report does not hold that; look at the sweep with protein view";
 
-export class ReportApi {
+/** Starts the page of a report (report/boot.js). */
+export async function start(data) {
+  globalThis.proteinApi = new ReportApi(data);
+  await import("../app.js");
+}
+
+class ReportApi {
   live = false; // no news, and nothing can be changed
 
   constructor(data) {

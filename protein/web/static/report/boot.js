@@ -1,4 +1,5 @@
-// The one script of a report. It unpacks the modules and the data that the file carries, and starts the page.
+// The one script of a file that needs no server, such as a report. It unpacks the modules and the data that the file
+// carries, and starts the page.
 //
 // Modules become blobs, in an order in which each comes after those that it imports: where a module names another one,
 // the packing has put its name between two characters U+0001, and the blob's address takes that place. No import map is
@@ -8,13 +9,13 @@
     console.error(error);
     const line = document.createElement("p");
     line.className = "notice warn";
-    line.textContent = `This browser cannot show the whole report (${error.message}). What follows is its summary.`;
+    line.textContent = document.getElementById("pack").dataset.fails.replace("ERROR", error.message);
     document.getElementById("notices").replaceChildren(line);
   };
   try {
     const packed = Uint8Array.from(atob(document.getElementById("pack").textContent.trim()), (sign) => sign.charCodeAt(0));
     const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-    const { modules, scripts, data } = JSON.parse(await new Response(stream).text());
+    const { modules, scripts, start, data } = JSON.parse(await new Response(stream).text());
     const address = (source) => URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
     const urls = new Map();
     for (const [name, source] of modules) {
@@ -22,8 +23,8 @@
     }
     // What `import(...)` has become: the name of the module that asks, and what it asks for.
     globalThis.proteinImport = (from, wanted) => {
-      const name = decodeURIComponent(new URL(wanted, `https://report.invalid/${from}`).pathname.slice(1));
-      return urls.has(name) ? import(urls.get(name)) : Promise.reject(new Error(`the report has no module ${name}`));
+      const name = decodeURIComponent(new URL(wanted, `https://file.invalid/${from}`).pathname.slice(1));
+      return urls.has(name) ? import(urls.get(name)) : Promise.reject(new Error(`the file has no module ${name}`));
     };
     for (const source of scripts) {
       await new Promise((resolve, reject) => {
@@ -34,9 +35,7 @@
         document.head.append(script);
       });
     }
-    const { ReportApi } = await import(urls.get("report/api.js"));
-    globalThis.proteinApi = new ReportApi(data);
-    await import(urls.get("app.js"));
+    await (await import(urls.get(start))).start(data);
   } catch (error) {
     fail(error);
   }
