@@ -59,7 +59,7 @@ class Ending(TypedDict):
     score: float | None  # of the evaluation; None where there was none
     steps: int
     elapsed_seconds: float
-    timings: Mapping[str, float]  # seconds beside the training: `startup`, `compile`, `evaluation`
+    timings: Mapping[str, float]  # seconds beside the training: `startup`, `compile`, `graphs`, `evaluation`
     metrics: Mapping[str, float]
     checkpoint: str | None
     continuable: str | None  # the checkpoint that a longer run can go on from; None: it cannot

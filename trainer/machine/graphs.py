@@ -29,7 +29,7 @@ from ..errors import ConfigError
 from ..kernels import by_torch
 from ..settings import Graphs
 
-Compute = Callable[..., torch.Tensor | Sequence[torch.Tensor] | None]
+Compute = Callable[..., Any]  # returns tensors, in lists or dicts as it likes, or None
 
 
 class Graph:

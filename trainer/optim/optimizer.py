@@ -221,7 +221,7 @@ class Optimizer:
 
     def state(self) -> dict[str, torch.Tensor]:
         """Returns what the next step depends on, apart from weights and gradients."""
-        state = self._moments()
+        state = self.moments()
         if self._scales:
             state["scaler.scale"] = torch.tensor(self._scale, dtype=torch.float64)
             state["scaler._growth_tracker"] = torch.tensor(self._good_steps)
@@ -233,7 +233,7 @@ class Optimizer:
         Raises:
             ValueError: it comes from another optimiser or network.
         """
-        own = self._moments()
+        own = self.moments()
         saved = {name: tensor for name, tensor in state.items() if name.startswith("optimizer.")}
         if saved:  # earlier versions saved none before the first step
             if {name: t.shape for name, t in saved.items()} != {name: t.shape for name, t in own.items()}:
@@ -243,8 +243,8 @@ class Optimizer:
         if self._scales and "scaler.scale" in state:
             self._scale, self._good_steps = float(state["scaler.scale"]), int(state["scaler._growth_tracker"])
 
-    def _moments(self) -> dict[str, torch.Tensor]:
-        """Returns the parts' own tensors."""
+    def moments(self) -> dict[str, torch.Tensor]:
+        """Returns the parts' own tensors, which each step changes."""
         return {
             f"optimizer.{index}.{number}.{name}": value
             for index, part in enumerate(self.parts)

@@ -79,7 +79,7 @@ class Coefficients:
 
     clip: float
     value: float
-    entropy: float
+    entropy: float | torch.Tensor  # one number of float64, where a recording reads it
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,8 +161,9 @@ def ppo_loss(policy: Policy, output: torch.Tensor, batch: Minibatch, c: Coeffici
         value_loss = mean(0.5 * (output[rows] - batch.returns).square())
 
     entropy = mean(terms.entropy)
+    entropy_weight = c.entropy.to(entropy.dtype) if isinstance(c.entropy, torch.Tensor) else c.entropy
     return {
-        "loss": policy_loss + c.value * value_loss - c.entropy * entropy,
+        "loss": policy_loss + c.value * value_loss - entropy_weight * entropy,
         "policy_loss": policy_loss,
         "value_loss": value_loss,
         "entropy": entropy,
@@ -183,7 +184,7 @@ def loss_gradient(policy: Policy, output: torch.Tensor, batch: Minibatch, c: Coe
             batch.returns,
             clip=c.clip,
             value_coef=c.value,
-            entropy_coef=c.entropy,
+            entropy_coef=float(c.entropy),
             weights=batch.weights,
             count=batch.size,
         )

@@ -241,7 +241,7 @@ class Collector:
             return moved(batch, self._device)
         training = torch.cuda.current_stream(self._device)
         training.wait_stream(self._copies)
-        for tensor in _tensors(batch).values():
+        for tensor in batch.tensors().values():
             tensor.record_stream(training)  # its memory was allocated for the other stream
         return batch
 
@@ -250,9 +250,4 @@ def moved(batch: Batch, device: torch.device) -> Batch:
     """Returns the batch on another device, as `to_device` copies; itself where it is there."""
     if batch.rewards.device == device:
         return batch
-    return dataclasses.replace(batch, **{name: to_device(t, device) for name, t in _tensors(batch).items()})
-
-
-def _tensors(batch: Batch) -> dict[str, torch.Tensor]:
-    found = {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)}
-    return {name: tensor for name, tensor in found.items() if tensor is not None}
+    return dataclasses.replace(batch, **{name: to_device(t, device) for name, t in batch.tensors().items()})

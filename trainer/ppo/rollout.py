@@ -64,6 +64,11 @@ class Batch:
     def __len__(self) -> int:
         return self.rewards.numel()
 
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Returns those fields that are there."""
+        found = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: tensor for name, tensor in found.items() if tensor is not None}
+
     def samples(self) -> "Batch":
         """Returns the same samples, each as a segment of one step, for a policy without memory."""
         steps, segments = self.steps, self.segments

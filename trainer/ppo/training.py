@@ -19,10 +19,11 @@ import numpy as np
 import torch
 
 from ..config import RunConfig, check_batch
-from ..environments import ASYNC, VectorEnv, closing, groups, kind_of, make
+from ..environments import ASYNC, VectorEnv, closing, groups, kind_of, make, playing
 from ..errors import ConfigError, DivergedError
 from ..evaluate import envs_for, play
 from ..events import RunResult, Stopped
+from ..machine import graphs
 from ..machine.checkpoint import Checkpoint
 from ..machine.precision import env_threads, half_convolutions
 from ..machine.precision_table import precisions_of
@@ -148,10 +149,21 @@ class Training:
         if self._config.env.workers and not self._workers:
             notes.append(f"env.workers has no effect on '{self._spec.name}': processes are for gym-async:ID alone")
         timings = {"startup": time.perf_counter() - started}
+        own_agents = self._agents // self._world.size
         if self._config.train.compile:
             self._prepare(self._config.train.minibatch_size // self._world.size)
-            own_agents = self._agents // self._world.size
             timings["compile"] = self._ppo.compile(self._spec.observation_size, own_agents, self._horizons())
+        if not self._ppo.recorder.reason and self._config.train.horizon in self._horizons():
+            began = time.perf_counter()
+            normalised = self._rollout.conditioning.normalizer is not None
+            self._ppo.record(
+                self._spec.observation_size,
+                own_agents,
+                self._config.train.horizon,
+                dtype=torch.float32 if normalised else self._policy.observation_dtype,
+                idles=any(playing(env) is not None for env in self._envs),
+            )
+            timings["graphs"] = time.perf_counter() - began
         start = progress.start(
             self._config.subject,
             parameters=sum(p.numel() for p in self._policy.parameters()),
@@ -159,6 +171,7 @@ class Training:
             compiled=self._ppo.compiled,
             notes=notes,
         )
+        start["graphs"] = graphs.in_words({"update": self._ppo.recorder})
         start["normalize_observations"] = self._rollout.conditioning.normalizer is not None
         start["scale_rewards"] = self._rollout.conditioning.scales
         if self._precisions != (self._config.train.precision,) * 2:

@@ -15,6 +15,11 @@ and V-trace with these its advantages (`protein.trainer.ppo.loss`).
 
 With a target KL, a pass after whose last minibatch the policy has moved further than that is the update's last one.
 
+On a GPU the advantages, each minibatch from its gather to the optimiser's step, and the figures are recorded
+(`protein.trainer.machine.graphs`), for the shape of a whole iteration: one launch each in place of hundreds. They read
+a batch in buffers of their own (`Work`). What changes from update to update, such as the step size and the weight of
+the entropy bonus, is on the device. `why_not_recorded` has the rule for what is computed as usual.
+
 Source: Schulman et al. 2017, "Proximal policy optimization algorithms"; for V-trace: Espeholt et al. 2018, "IMPALA",
 section 4.1; initial settings: Huang et al. 2022, "The 37 implementation details of PPO"; the entropy bonus that adapts:
 the dual ascent on a constraint of entropy in Haarnoja et al. 2018, "Soft actor-critic algorithms and applications",
@@ -23,10 +28,12 @@ section 5, here with steps of bounded size in the logarithm, because an update o
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import nn
@@ -36,6 +43,7 @@ from ..errors import DivergedError
 from ..kernels import Backward, backward_from
 from ..machine.cuda import to_device
 from ..machine.distributed import ALONE, World
+from ..machine.graphs import Graph, Recorder
 from ..machine.precision import autocast, update_precision
 from ..machine.stopwatch import Stopwatch
 from ..model.policy import Policy
@@ -47,6 +55,31 @@ from .rollout import Batch
 
 RATE = 0.2  # at most a factor of 1.22 an update: from the usual .01 to `LEAST` or `MOST` in 25 to 46 of them
 LEAST, MOST = 1e-6, 1.0
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Work:
+    """A batch and what an update makes of it. Where it is recorded, all of it stays in its place."""
+
+    batch: Batch
+    drawn: Batch  # the same samples, as they are drawn
+    size: int  # segments of a minibatch
+    norms: torch.Tensor  # sum of the gradients' norms
+    # Of the samples as they are drawn, `T x N`: advantages, the value's targets, what the ratios are held against.
+    gains: torch.Tensor
+    returns: torch.Tensor
+    logprobs: torch.Tensor
+    graphs: dict[object, Graph] = dataclasses.field(default_factory=dict)
+
+    def computed(self, key: object, compute: Callable[..., Any], *inputs: torch.Tensor) -> Any:
+        """Returns what `compute` makes of the inputs: by replay, where it is recorded, in the recording's own place."""
+        graph = self.graphs.get(key)
+        if graph is None:
+            return compute(*inputs)
+        for own, given in zip(graph.inputs, inputs, strict=True):
+            assert own is not None
+            own.copy_(given, non_blocking=True)
+        return graph.replay()
 
 
 class PPO:
@@ -87,8 +120,13 @@ class PPO:
         # With overlap the other thread may empty the memory of converted weights at any time. A layer that is used
         # several times would then have one copy or two, whose gradients round differently. Ours are used once.
         self._caches = not (config.overlap and policy.own is not None)
-        self._coefficients = Coefficients(clip=config.clip_coef, value=config.vf_coef, entropy=config.ent_coef)
         self._recompute_logprobs = recompute_logprobs
+        self.recorder = Recorder(device, config.graphs, forbidden=why_not_recorded(config, world))
+        self._recorded: dict[object, Work] = {}  # by shape of the batch
+        self._switch = stopwatch.switch
+        # What is recorded reads the weight of the entropy bonus on the device.
+        weight = config.ent_coef if self.recorder.reason else torch.zeros((), dtype=torch.float64, device=device)
+        self._coefficients = Coefficients(clip=config.clip_coef, value=config.vf_coef, entropy=weight)
         self._entropy = EntropyBonus(config)
         self._compiled: Callable[..., tuple[torch.Tensor, torch.Tensor | None]] | None = None
 
@@ -162,56 +200,179 @@ class PPO:
         Raises:
             DivergedError: a gradient, the loss or a weight is not finite. It is looked at once per update.
         """
-        config, switch = self._config, self._stopwatch.switch
+        config, switch = self._config, self._switch
         self.optimizer.set_progress(progress)
-        self._coefficients = dataclasses.replace(self._coefficients, entropy=self._entropy.coefficient(progress))
-        drawn = batch if self._policy.state_size else batch.samples()
-        size = self._minibatch_segments(drawn.segments, drawn.steps)
-        norms = torch.zeros((), device=self._device)
+        entropy_weight = self._set_entropy_weight(progress)
+        switch("copy")
+        work = self._work(batch)
         terms: dict[str, torch.Tensor] = {}
-        ratios = None
-        if (self._recompute_logprobs or config.overlap) and not time_is_up():
-            now = self.logprobs(drawn, size)
-            if config.overlap:
-                ratios = now.sub_(drawn.logprobs).exp_().view_as(batch.logprobs)
-            else:
-                drawn = dataclasses.replace(drawn, logprobs=now)
+        again = (self._recompute_logprobs or config.overlap) and not time_is_up()
         switch("advantage")
-        advantages, returns = advantages_and_returns(batch, ratios, config, self._world)
-        by_draw = advantages.view_as(drawn.logprobs), returns.view_as(drawn.logprobs)
+        prepared = work.computed(("advantages", again), lambda: self._prepare(work, again=again))
+        work.gains, work.returns, work.logprobs = prepared
         passes = 0
         for epoch in range(config.update_epochs):
             if epoch and time_is_up():
                 break
-            # With a target KL any pass may turn out to be the last one.
-            last_epoch = epoch == config.update_epochs - 1 or bool(config.target_kl)
             terms, passes = {}, passes + 1
-            minibatches = torch.randperm(drawn.segments, generator=self._generator).split(size)
+            order = torch.randperm(work.drawn.segments, generator=self._generator)
+            minibatches = to_device(order, self._device).split(work.size)
             for index, chosen in enumerate(minibatches):
                 if time_is_up():
                     break
-                wanted = terms if last_epoch and index == len(minibatches) - 1 else None
-                norms += self._step(drawn, *by_draw, to_device(chosen, self._device), wanted)
+                wanted = self._last_epoch(epoch) and index == len(minibatches) - 1
+                switch("update_backward")  # and all the rest of it, where it is recorded
+                compute = functools.partial(self._step, work, wanted=wanted)
+                terms = work.computed((len(chosen), wanted), compute, chosen)
             if config.target_kl and terms and float(self._world.sum_(terms["approx_kl"].clone())) > config.target_kl:
                 break
         switch("other")
-        summed = self._world.sum_(torch.stack(list(terms.values()))) if terms else norms.new_empty(0)
-        # How much of the returns' variance the old values explain, over the whole batch.
-        spread, _ = spread_and_mean(returns, batch, self._world)
-        missed, _ = spread_and_mean(returns - batch.values[:-1], batch, self._world)
-        terms["explained_variance"] = 1 - (missed / spread.clamp_min(1e-6)).square()
-        others = torch.stack([terms["explained_variance"], norms, self.weights.sum()])
-        figures = torch.cat([summed, others]).tolist()
+        summed = self._world.sum_(torch.stack(list(terms.values()))) if terms else work.norms.new_empty(0)
+        figures = torch.cat([summed, work.computed("figures", lambda: self._figures(work))]).tolist()
         if self.optimizer.exhausted or not all(map(math.isfinite, figures)):
             raise DivergedError("a loss, gradient or weight is not finite: lower train.learning_rate or max_grad_norm")
-        found = dict(zip(terms, figures, strict=False))
+        found = dict(zip([*terms, "explained_variance"], figures, strict=False))
         if self._entropy.adapts or config.ent_coef_final >= 0:
-            found["ent_coef"] = self._coefficients.entropy
+            found["ent_coef"] = entropy_weight
         if config.target_kl:
             found["passes"] = float(passes)
         if "entropy" in found:  # it is missing where the time was up
             self._entropy.adapt(found["entropy"])
         return found
+
+    def record(self, features: int, agents: int, horizon: int, *, dtype: torch.dtype, idles: bool) -> None:
+        """Records the update of whole iterations, where `recorder` records. A shorter one is computed as usual.
+
+        Weights and the optimiser's state stay as they are. Call it after `compile`: passes that are compiled are
+        recorded so.
+
+        Args:
+            features: of an observation.
+            agents: of this process.
+            horizon: steps of an iteration.
+            dtype: of the observations that the network reads.
+            idles: some agents may have ended while others play on, so that batches say who was `playing`.
+        """
+        if self.recorder.reason:
+            return
+        self._switch = lambda section: None  # a recording must not wait for the device
+        for of_idle in (False, True)[: 1 + idles]:
+            batch = self._example(features, agents, horizon, dtype, of_idle)
+            work = self._new_work(batch)
+            if not self._record(work):
+                self._recorded.clear()  # the others would need as much
+                break
+            self._recorded[_shape(batch)] = work
+        self._switch = self._stopwatch.switch
+        self._flat.clear()
+        self._stopwatch.reset()
+
+    def _record(self, work: Work) -> bool:
+        """Records all that an update does with a batch of this shape; returns whether it did."""
+        config = self._config
+        keeps = [self.weights, *self.optimizer.moments().values()]
+        again = self._recompute_logprobs or config.overlap
+        what = "the advantages"
+        graph = self.recorder.record(what, lambda: self._prepare(work, again=again), keeps=keeps)
+        if graph is None:
+            return False
+        work.graphs["advantages", again] = graph
+        work.gains, work.returns, work.logprobs = graph.output
+        minibatches = torch.arange(work.drawn.segments, device=self._device).split(work.size)
+        for epoch in range(config.update_epochs):
+            for index, chosen in enumerate(minibatches):
+                wanted = self._last_epoch(epoch) and index == len(minibatches) - 1
+                if (key := (len(chosen), wanted)) not in work.graphs:
+                    compute = functools.partial(self._step, work, wanted=wanted)
+                    graph = self.recorder.record("a minibatch's step", compute, [chosen], keeps=keeps)
+                    if graph is None:
+                        return False
+                    work.graphs[key] = graph
+        graph = self.recorder.record("the figures", lambda: self._figures(work))
+        if graph is None:
+            return False
+        work.graphs["figures"] = graph
+        return True
+
+    def _example(self, features: int, agents: int, horizon: int, dtype: torch.dtype, of_idle: bool) -> Batch:
+        """Returns a batch of a whole iteration's shape, which every update fills anew."""
+        policy, device = self._policy, self._device
+
+        def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+            return torch.zeros(*shape, dtype=dtype, device=device)
+
+        return Batch(
+            observations=zeros(horizon, agents, features, dtype=dtype),
+            actions=zeros(policy.distribution.components, horizon, agents, dtype=policy.distribution.dtype),
+            logprobs=zeros(horizon, agents),
+            values=zeros(horizon + 1, agents),
+            rewards=zeros(horizon, agents),
+            ends=zeros(horizon, agents, dtype=torch.bool),
+            resets=zeros(horizon, agents, dtype=torch.bool),
+            state=zeros(agents, policy.state_size) if policy.state_size else None,
+            playing=zeros(horizon, agents, dtype=torch.bool) if of_idle else None,
+        )
+
+    def _work(self, batch: Batch) -> Work:
+        """Returns the batch to work on: a recorded one of its shape, filled with it, or itself."""
+        work = self._recorded.get(_shape(batch))
+        if work is None:
+            return self._new_work(batch)
+        for name, tensor in batch.tensors().items():
+            getattr(work.batch, name).copy_(tensor, non_blocking=True)
+        return work
+
+    def _new_work(self, batch: Batch) -> Work:
+        drawn = batch if self._policy.state_size else batch.samples()
+        return Work(
+            batch=batch,
+            drawn=drawn,
+            size=self._minibatch_segments(drawn.segments, drawn.steps),
+            norms=torch.zeros((), device=self._device),
+            gains=drawn.rewards,
+            returns=drawn.rewards,
+            logprobs=drawn.logprobs,
+        )
+
+    def _last_epoch(self, epoch: int) -> bool:
+        # With a target KL any pass may turn out to be the last one.
+        return epoch == self._config.update_epochs - 1 or bool(self._config.target_kl)
+
+    def _set_entropy_weight(self, progress: float) -> float:
+        """Sets the weight of the entropy bonus, and returns it."""
+        weight, now = self._entropy.coefficient(progress), self._coefficients.entropy
+        if isinstance(now, torch.Tensor):
+            now.fill_(weight)
+        else:
+            self._coefficients = dataclasses.replace(self._coefficients, entropy=weight)
+        return weight
+
+    def _prepare(self, work: Work, *, again: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Returns advantages, targets and log-probabilities, and begins the sum of norms; see `Work`.
+
+        `again`: computes the log-probabilities of the actions as the policy is now.
+        """
+        config, drawn = self._config, work.drawn
+        work.norms.zero_()
+        ratios, logprobs = None, drawn.logprobs
+        if again:
+            now = self.logprobs(drawn, work.size)
+            if config.overlap:
+                ratios = now.sub_(drawn.logprobs).exp_().view_as(work.batch.logprobs)
+            else:
+                logprobs = now
+            self._switch("advantage")
+        gains, returns = advantages_and_returns(work.batch, ratios, config, self._world)
+        return gains.view_as(drawn.logprobs), returns.view_as(drawn.logprobs), logprobs
+
+    def _figures(self, work: Work) -> torch.Tensor:
+        """Returns the share of the returns' variance that the old values explain, over the whole batch; the sum of the
+        gradients' norms; and the sum of the weights."""
+        batch = work.batch
+        returns = work.returns.view_as(batch.rewards)
+        spread, _ = spread_and_mean(returns, batch, self._world)
+        missed, _ = spread_and_mean(returns - batch.values[:-1], batch, self._world)
+        return torch.stack([1 - (missed / spread.clamp_min(1e-6)).square(), work.norms, self.weights.sum()])
 
     @torch.no_grad()
     def logprobs(self, batch: Batch, size: int) -> torch.Tensor:
@@ -219,7 +380,7 @@ class PPO:
 
         Computes `size` segments at a time, no more than an update holds.
         """
-        self._stopwatch.switch("update_forward")
+        self._switch("update_forward")
         logprobs = torch.empty_like(batch.logprobs)
         policy = self._policy
         for first in range(0, batch.segments, size):
@@ -233,16 +394,13 @@ class PPO:
             logprobs[:, columns] = logp.view(batch.steps, -1)
         return logprobs
 
-    def _step(
-        self,
-        batch: Batch,
-        advantages: torch.Tensor,
-        returns: torch.Tensor,
-        chosen: torch.Tensor,
-        terms: dict[str, torch.Tensor] | None,
-    ) -> torch.Tensor:
-        """Takes one step of the optimiser with some segments; returns the gradient's norm, fills `terms` if given."""
-        config, switch, policy, coefficients = self._config, self._stopwatch.switch, self._policy, self._coefficients
+    def _step(self, work: Work, chosen: torch.Tensor, *, wanted: bool) -> dict[str, torch.Tensor]:
+        """Takes one step of the optimiser with some segments; returns the figures of the loss where they are `wanted`.
+
+        Adds the gradient's norm to the sum of norms.
+        """
+        config, switch, policy, coefficients = self._config, self._switch, self._policy, self._coefficients
+        batch, terms = work.drawn, dict[str, torch.Tensor]()
         switch("copy")
         size = len(chosen) * batch.steps * self._world.size
         weight: torch.Tensor | None = None
@@ -262,9 +420,9 @@ class PPO:
             switch("copy")
             minibatch = Minibatch(
                 actions=of(batch.actions, part, 2).flatten(1),
-                logprobs=of(batch.logprobs, part).flatten(),
-                advantages=of(advantages, part).flatten(),
-                returns=of(returns, part).flatten(),
+                logprobs=of(work.logprobs, part).flatten(),
+                advantages=of(work.gains, part).flatten(),
+                returns=of(work.returns, part).flatten(),
                 weights=None if weight is None or batch.playing is None else of(batch.playing, part).flatten() * weight,
                 size=size,
             )
@@ -273,7 +431,7 @@ class PPO:
             switch("update_forward")
             output, backward = self._pass(observations, state, resets)
             outcome = output.detach().float()
-            if terms is not None:
+            if wanted:
                 for name, term in ppo_loss(policy, outcome, minibatch, coefficients).items():
                     terms[name] = terms[name] + term if name in terms else term
             gradient = self.optimizer.scaled(loss_gradient(policy, outcome, minibatch, coefficients))
@@ -282,7 +440,8 @@ class PPO:
         switch("copy")
         self._world.sum_(self._flat.gradients)
         switch("optimizer")
-        return self.optimizer.step(config.max_grad_norm)
+        work.norms += self.optimizer.step(config.max_grad_norm)
+        return terms
 
     def _pass(
         self, observations: torch.Tensor, state: torch.Tensor | None, resets: torch.Tensor
@@ -338,6 +497,23 @@ class EntropyBonus:
         """Restores a `state`. One of a run that did not adapt leaves the weight where it begins."""
         if self.adapts and "entropy.log_coefficient" in state:
             self._log = state["entropy.log_coefficient"].clone()
+
+
+def why_not_recorded(config: TrainConfig, world: World) -> str:
+    """Returns what forbids to record an update on any device; "" where nothing does.
+
+    Of an update that is recorded, one thing is computed as usual: the last iteration of a run, where it is shorter.
+    """
+    if world.size > 1:
+        return "several processes share the gradients"
+    if update_precision(config) == "fp16":
+        return "fp16 decides on the host whether a step is taken"
+    return ""
+
+
+def _shape(batch: Batch) -> object:
+    """Returns what two batches must have in common for one recording."""
+    return tuple((name, tensor.shape, tensor.dtype) for name, tensor in batch.tensors().items())
 
 
 def make_optimizer(policy: Policy, weights: nn.Parameter, config: TrainConfig) -> Optimizer:
