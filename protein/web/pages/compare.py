@@ -12,6 +12,7 @@ from starlette.routing import BaseRoute
 
 from protein.analysis.columns import Indices
 from protein.analysis.comparison import Comparison, Side, SweepResult, compare, side_labels
+from protein.envs_c import worlds
 from protein.errors import UsageError
 from protein.types import TrialRecord, TrialState
 from protein.view.comparison import plain
@@ -124,10 +125,12 @@ def _records(viewer: Viewer, pairs: Sequence[tuple[str, int]]) -> dict[tuple[str
 
 
 def _trial(viewer: Viewer, sweep: str, number: int, record: TrialRecord | None) -> dict[str, Any]:
-    """Returns a trial, whether its agent can play, and whether its log can be read."""
-    plays = record is not None and checkpoint_of(viewer, viewer.sweep(sweep), record)[0] is not None
+    """Returns a trial, whether its agent can play, the game where it can play in the page, and whether it has a log."""
+    spec = viewer.sweep(sweep)
+    plays = record is not None and checkpoint_of(viewer, spec, record)[0] is not None
+    here = spec.spec.env if plays and spec.spec.env in worlds.names() else None
     has_log = record is not None and artifacts.log(viewer.artifact_directory(sweep), record) is not None
-    return {"sweep": sweep, "number": number, "plays": plays, "has_log": has_log}
+    return {"sweep": sweep, "number": number, "plays": plays, "here": here, "has_log": has_log}
 
 
 def _provenance(

@@ -13,6 +13,7 @@ from protein.api.recommended import initial_params, score_range, shown_trials
 from protein.columns import cell
 from protein.config.layers import flatten
 from protein.direction import shown_score
+from protein.envs_c import worlds
 from protein.errors import SpaceError, UsageError
 from protein.run.usage import read_curve
 from protein.space import Space
@@ -190,7 +191,11 @@ def whole(viewer: Viewer, sweep: SweepRecord, record: TrialRecord) -> dict[str, 
         "same_config": same_config(frame, record),
         "files": listed,
         "sample": next((artifacts.beginning(one.path) for one in kept if one.kind == "sample" and one.path), ""),
-        "playback": {"possible": checkpoint is not None, "problem": problem},
+        "playback": {
+            "possible": checkpoint is not None,
+            "problem": problem,
+            "here": sweep.spec.env in worlds.names(),  # in the page itself
+        },
         "possible_scores": _finite(score_range(sweep.spec)),
         "commands": _commands(viewer, sweep, record, root),
     }

@@ -5,6 +5,7 @@ import { fill, h, stateOf } from "../lib/dom.js";
 import { csv, saveMenu } from "../lib/export.js";
 import { cell, clock, difference, number, seconds, tick, title } from "../lib/format.js";
 import { TIME_STEPS, lines } from "../lib/lines.js";
+import { game } from "../lib/game.js";
 import { log } from "../lib/log.js";
 import { stage } from "../lib/player.js";
 import { scoreAxis } from "../lib/scales.js";
@@ -61,11 +62,19 @@ export async function compareTrials(root, tools, context) {
   function watched(trials) {
     const several = new Set(trials.map((one) => one.sweep)).size > 1;
     return h("section", { class: "chart-card", "aria-label": "Side by side" }, h("div", { class: "chart-head" }, h("h2", { text: "At play, and their logs" })),
-      h("div", { class: "watched" }, trials.map(({ sweep, number, plays, has_log: logs }) => {
+      games(trials.filter((one) => one.here), several),
+      h("div", { class: "watched" }, trials.map(({ sweep, number, plays, here, has_log: logs }) => {
         const box = logs ? log(api, { sweep, number }, { runs: () => false, signal }) : null;
-        return h("div", {}, h("h3", { text: name({ sweep, number }, several) }), plays ? stage(api, { sweep, number }, signal) : null,
+        return h("div", {}, h("h3", { text: name({ sweep, number }, several) }), plays && !here ? stage(api, { sweep, number }, signal) : null,
           box ? [h("div", { class: "toolbar" }, box.head), box.root] : h("p", { class: "muted", text: "It left no log." }));
       })));
+  }
+
+  /** The agents that can play in the page, those of one environment in one player: they play the same games. */
+  function games(trials, several) {
+    const envs = new Map();
+    for (const one of trials) envs.set(one.here, [...(envs.get(one.here) || []), { ...one, env: one.here, title: name(one, several) }]);
+    return [...envs.values()].map((some) => game(api, some, signal));
   }
 
   /** Says which of the selected trials are not there, and offers to leave them out. */

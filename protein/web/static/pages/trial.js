@@ -2,6 +2,7 @@
 
 import { fill, h, stateOf } from "../lib/dom.js";
 import { lines } from "../lib/lines.js";
+import { gameBeside } from "../lib/game.js";
 import { log } from "../lib/log.js";
 import { player, stage } from "../lib/player.js";
 import { ago, bytes, count, estimate, param, score, seconds, sentence, tick, time, whole } from "../lib/format.js";
@@ -73,8 +74,8 @@ export async function render(root, context) {
     fill(body,
       heading(trial),
       h("div", { class: "trial-columns" },
-        h("div", { class: "trial-main" }, figures(trial), section("Learning curve", curveHead(), h("div", { class: "curve-room" })), config(), logSection(), usageSection(), filesSection()),
-        h("div", { class: "trial-side" }, playback(), why(trial), annotations(trial), trialsOfRun(), facts(trial))));
+        h("div", { class: "trial-main" }, figures(trial), section("Learning curve", curveHead(), h("div", { class: "curve-room" })), plays() ? section("The agent at play", [], gameBeside(api, { env: found.sweep.env, sweep: name, number }, signal), inTerminal()) : null, config(), logSection(), usageSection(), filesSection()),
+        h("div", { class: "trial-side" }, plays() ? null : playback(), why(trial), annotations(trial), trialsOfRun(), facts(trial))));
     drawCurve();
     usage = [];
     showUsage().catch(() => {}); // the next look may find it
@@ -250,6 +251,15 @@ export async function render(root, context) {
     }
   }
 
+  /** Whether its game and its agent can run in the page itself. */
+  function plays() {
+    return api.live && found.playback.possible && found.playback.here;
+  }
+
+  function inTerminal() {
+    return found.commands.play ? h("details", { class: "fixed" }, h("summary", { text: "or in a terminal" }), commandLine(found.commands.play)) : null;
+  }
+
   /** The agent at play: a picture among its files, or one that is made on demand from its checkpoint. */
   function playback() {
     if (found.sweep.kind === "language model") return sample();
@@ -261,8 +271,7 @@ export async function render(root, context) {
     }
     if (!api.live) return null;
     if (!found.playback.possible) return h("section", { class: "card quiet-card" }, h("h2", { text: "The agent at play" }), h("p", { class: "muted", text: sentence(found.playback.problem) }));
-    return h("section", { class: "card" }, h("h2", { text: "The agent at play" }), stage(api, { sweep: name, number }, signal),
-      found.commands.play ? h("details", { class: "fixed" }, h("summary", { text: "or in a terminal" }), commandLine(found.commands.play)) : null);
+    return h("section", { class: "card" }, h("h2", { text: "The agent at play" }), stage(api, { sweep: name, number }, signal), inTerminal());
   }
 
   function why(trial) {

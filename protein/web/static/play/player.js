@@ -1,7 +1,8 @@
 // A game on a canvas, played by a policy, by whoever looks at it, or by both in turn; or several beside each other.
 //
 //   const player = mount(element, {
-//     players: [{ title: "60 s", note: "score 20.4", open: async () => ({ world, policy }) }],   // policy may be null
+//     players: [{ title: "60 s", note: "score 20.4", open: async () => ({ world, policy }), // policy may be null
+//                 instead: () => element }],   // what is shown below the reason, where it cannot be played
 //     seed: 0,          // several players play the same games
 //     human: false,     // whether a person begins
 //     signal,           // ends it
@@ -13,6 +14,8 @@
 import { fill, h } from "../lib/dom.js";
 import { draw } from "./draw.js";
 import { DIRECTIONS, Match } from "./match.js";
+import { Policy } from "./policy.js";
+import { World } from "./world.js";
 
 const SPEEDS = [0.25, 0.5, 1, 2, 4, 8, 16];
 const BUSY = 10; // milliseconds of a picture that computing may take; a game that needs more goes slower
@@ -23,7 +26,17 @@ const SIGNS = { up: "↑", right: "→", down: "↓", left: "←" };
 const figure = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
 const percent = new Intl.NumberFormat("en", { style: "percent", maximumFractionDigits: 0 });
 
-/** Shows players in an element. See above. Returns `{ matches, close }`. */
+/** Returns a world, and the policy that plays it or null, of their files, which are bytes or texts in base64. */
+export async function opened({ wasm, policy }) {
+  const agent = policy ? Policy.parse(bytes(policy)) : null;
+  return { world: await World.load(bytes(wasm), { frameSkip: agent?.frameSkip ?? 1 }), policy: agent };
+}
+
+function bytes(file) {
+  return typeof file === "string" ? Uint8Array.from(atob(file), (sign) => sign.charCodeAt(0)) : file;
+}
+
+/** Shows players in an element. See above. Returns `{ matches, focus, close }`. */
 export function mount(root, { players, seed = 0, human = false, signal }) {
   const ending = new AbortController();
   signal?.addEventListener("abort", () => ending.abort(), { once: true });
@@ -38,7 +51,7 @@ export function mount(root, { players, seed = 0, human = false, signal }) {
   const best = h("label", { class: "choice", title: "Else it draws each action from its probabilities, as in training" },
     h("input", { type: "checkbox", onchange: (event) => { for (const { match } of stages) if (match) match.greedy = event.target.checked; } }), "only its best action");
   const said = h("p", { class: "visually-hidden", role: "status" });
-  const stages = players.map((player) => stage(player, { alone: players.length === 1, wake, said: (words) => { said.textContent = words; } }));
+  const stages = players.map((player) => stage(player, { alone: players.length === 1, wake, said: (words) => { said.textContent = words; }, failed: () => { keys.hidden = stages.every(({ stopped }) => stopped); } }));
   const keys = h("div", { class: "play-keys", role: "group", "aria-label": "Playback" }, toggle,
     h("button", { type: "button", class: "button", title: ". (full stop)", text: "Step", onclick: step }),
     h("button", { type: "button", class: "button", title: "R", text: "Restart", onclick: restart }),
@@ -57,7 +70,7 @@ export function mount(root, { players, seed = 0, human = false, signal }) {
   document.addEventListener("visibilitychange", () => wake(), { signal: ending.signal });
   ending.signal.addEventListener("abort", () => { watcher.disconnect(); eye.disconnect(); cancelAnimationFrame(asked); asked = 0; });
   go(plays);
-  return { get matches() { return stages.map(({ match }) => match); }, close: () => ending.abort() };
+  return { get matches() { return stages.map(({ match }) => match); }, focus: () => stages[0].view.focus(), close: () => ending.abort() };
 
   function go(on) {
     plays = on;
@@ -142,7 +155,7 @@ export function mount(root, { players, seed = 0, human = false, signal }) {
 }
 
 /** One player: its canvas, its figures, and its actions. */
-function stage({ title, note, open }, { alone, wake, said }) {
+function stage({ title, note, open, instead }, { alone, wake, said, failed }) {
   const canvas = h("canvas", { role: "img", "aria-label": "the game" });
   const words = h("p", { class: "play-words" });
   const view = h("div", { class: "play-view", tabindex: "0", role: "group", "aria-label": title || "The game" }, canvas, words);
@@ -152,11 +165,9 @@ function stage({ title, note, open }, { alone, wake, said }) {
   const history = h("canvas", { class: "play-history", "aria-hidden": "true" });
   const actions = h("div", { class: "play-actions", role: "group", "aria-label": "Actions" });
   const taking = h("button", { type: "button", class: "button", disabled: true, text: "Take over", onclick: () => { self.take(!self.match.human); view.focus(); } });
+  const figures = h("div", { class: "play-figures" }, h("div", {}, h("span", { class: "muted", text: "score" }), score, ended), h("div", { class: "play-value" }, h("span", { class: "muted", text: "value" }), value, history), taking);
   const room = h("section", { class: "play-stage", "aria-label": title || "Player" },
-    alone && !title ? null : h("div", { class: "play-title" }, h("h3", { text: title }), note ? h("span", { class: "muted", text: note }) : null),
-    view,
-    h("div", { class: "play-figures" }, h("div", {}, h("span", { class: "muted", text: "score" }), score, ended), h("div", { class: "play-value" }, h("span", { class: "muted", text: "value" }), value, history), taking),
-    actions);
+    alone && !title ? null : h("div", { class: "play-title" }, h("h3", { text: title }), note ? h("span", { class: "muted", text: note }) : null), view, figures, actions);
   let [rows, drawn, counted] = [[], 0, -1];
   const self = { room, view, match: null, stopped: false, open: begin, show, take, fail, try: attempt };
   tell("Loading the game.");
@@ -177,6 +188,9 @@ function stage({ title, note, open }, { alone, wake, said }) {
     taking.disabled = true;
     const line = String(error?.message || error);
     tell(`It cannot be played here: ${line}${/[.!?]$/.test(line) ? "" : "."}`, true);
+    for (const one of [figures, actions]) one.hidden = true;
+    if (instead) room.append(instead());
+    failed();
   }
 
   function attempt(work) {
@@ -203,6 +217,7 @@ function stage({ title, note, open }, { alone, wake, said }) {
       touch(match);
       tell("");
       take(match.human);
+      show(); // also where nobody sees it yet
       wake();
     } catch (error) {
       fail(error);

@@ -73,7 +73,7 @@ export function sideBySide(table, trials, chosen) {
   for (const [key, title] of PROVENANCE) found.push({ ...about, key: `provenance.${key}`, title, values: pairs.map((pair) => record(pair)?.provenance[key] ?? null) });
   found.push({ ...about, key: "provenance.seed", title: "seed", values: pairs.map((pair) => record(pair)?.seed ?? null) });
   const rowsShown = found.map((one) => ({ ...one, differs: one.values.some((value) => JSON.stringify(value) !== JSON.stringify(one.values[0])) }));
-  return { version: "", trials: pairs.map(([sweep, number]) => ({ sweep, number, plays: false, has_log: false })), left_out: 0, missing, rows: rowsShown };
+  return { version: "", trials: pairs.map(([sweep, number]) => ({ sweep, number, plays: false, here: null, has_log: false })), left_out: 0, missing, rows: rowsShown };
 }
 
 /** The answer of /scatter: two or three columns of the trials that have the first two. `axes`: how each is drawn. */

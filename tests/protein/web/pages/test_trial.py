@@ -321,6 +321,17 @@ def test_an_agent_of_a_real_sweep_plays_on_demand(
     view = view_of(url)
     view.open("trial/cartpole/0?sweep=cartpole")
     expect(view.page.locator("table.files")).to_contain_text("checkpoint.safetensors")
+    # In the page itself: the policy plays, a key takes over, and what plays is handed back.
+    player, status = view.page.locator(".play-stage"), view.page.locator(".play").get_by_role("status")
+    expect(player.locator(".play-share").first).to_contain_text("%", timeout=60_000)
+    player.locator(".play-view").press("ArrowLeft")
+    expect(status).to_have_text("You play. Escape hands back.")
+    player.locator(".play-view").press("Escape")
+    expect(status).to_have_text("The agent plays.")
+    # Where that does not work, it says why, and the server plays an episode.
+    view.page.route("**/api/play/world*", lambda route: route.fulfill(body=b"\0asm"))  # cut off
+    view.page.reload()
+    expect(player.get_by_role("alert")).to_contain_text("It cannot be played here: the game's file is damaged")
     view.page.get_by_role("button", name="Watch it play one episode").click()
     view.page.wait_for_selector(".stage canvas", timeout=60_000)
     keys, place = view.page.get_by_role("group", name="Playback"), view.page.locator(".player-place")
