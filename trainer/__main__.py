@@ -7,8 +7,8 @@ more steps. `--trace FILE` writes the last moments of the run for ui.perfetto.de
 (the work failed), 2 (bad usage), 130 (interrupted by SIGINT or SIGTERM, after writing the checkpoint).
 
 With `--nproc N` it trains with N processes of this machine. Under torchrun it is one of several processes, and the
-first one reports. With `--speed S` the clock of costs and limits goes S times as fast as this machine's: see
-`protein.trainer.run.run`.
+first one reports. With `--speed S` the clock of costs and limits goes S times as fast as this machine's, and
+`--gpu-given` makes `train.device` "auto" a GPU: see `protein.trainer.run.run`.
 """
 
 import sys
@@ -46,6 +46,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--trace", type=Path)
     parser.add_argument("--nproc", type=int, default=1)
     parser.add_argument("--speed", type=float, default=1.0)
+    parser.add_argument("--gpu-given", action="store_true")
     ours, overrides = parser.parse_known_args(arguments)
     stop = threading.Event()
     # Before torch is imported, which takes seconds, so that a signal in that time ends the run in order.
@@ -142,6 +143,7 @@ def _train(ours: argparse.Namespace, overrides: list[str], report: EventSink, st
         stopwatch=stopwatch,
         world=connect() if under_torchrun() else ALONE,
         speed=ours.speed,
+        gpu_given=ours.gpu_given,
     )
     if ours.profile:
         print("\n".join(profiler.profile().lines()), file=sys.stderr)

@@ -91,6 +91,8 @@ class TrainConfig(TrainSettings):
     threads: int = 0
     """Threads for PyTorch and for the environments; 0: one per available core."""
     device: str = "auto"
+    """`auto`, `cpu`, `cuda`, `cuda:N` or `mps`. `auto`: where there is a GPU, a second's measurement at the start finds
+    whether it or the CPU is faster for this run; it is remembered."""
     precision: Precision = "auto"
     """Arithmetic of the network's matrix products: `auto`, `fp32`, `tf32`, or by autocast `bf16` or `fp16`. `auto` on
     CUDA: what was fastest on such a device, or else `tf32`. `auto` elsewhere is `fp32`; but on a CPU with products of

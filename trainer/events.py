@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, NotRequired, TextIO, TypedDict
 
 Stopped = Literal["steps", "max_seconds", "signal"]  # what ended the training
+ON_GPU = "on_gpu"  # the metric, 1 or 0, of a run on a machine that has several devices; it is missing where it has one
 FINAL = ("result", "interrupted", "failed")
 
 
@@ -59,7 +60,7 @@ class Ending(TypedDict):
     score: float | None  # of the evaluation; None where there was none
     steps: int
     elapsed_seconds: float
-    timings: Mapping[str, float]  # seconds beside the training: `startup`, `compile`, `graphs`, `evaluation`
+    timings: Mapping[str, float]  # seconds beside the training: `device`, `startup`, `compile`, `graphs`, `evaluation`
     metrics: Mapping[str, float]
     checkpoint: str | None
     continuable: str | None  # the checkpoint that a longer run can go on from; None: it cannot

@@ -13,7 +13,7 @@ import dataclasses
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -54,6 +54,9 @@ class RunContext:
         world: the processes that train together.
         speed: seconds of the run's clock for one second of this machine.
         precisions: of acting and of the update, where the kind has both; `auto` is resolved where that was measured.
+        notes: what there is to say of the choice of the device, for people.
+        timings: seconds of what came before the training, by name.
+        metrics: facts of the machine as numbers, which the run's result has, too.
     """
 
     device: torch.device
@@ -66,6 +69,9 @@ class RunContext:
     world: World
     speed: float
     precisions: Precisions | None = None
+    notes: Sequence[str] = ()
+    timings: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 class Progress:
@@ -197,7 +203,7 @@ class Progress:
             parameters=parameters,
             startup_seconds=startup_seconds,
             compiled=compiled,
-            notes=notes,
+            notes=[*self._context.notes, *notes],
         )
 
     def begin(self) -> None:
@@ -403,8 +409,8 @@ class Progress:
             score=score,
             steps=self.steps,
             elapsed_seconds=self.elapsed,
-            timings=timings,
-            metrics=metrics,
+            timings={**self._context.timings, **timings},
+            metrics={**metrics, **self._context.metrics},
             checkpoint=str(self.path.absolute()) if self.path else None,
             continuable=continuable,
             continuable_seconds=continuable_seconds,

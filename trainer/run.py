@@ -13,12 +13,14 @@ import torch
 
 from .config import RunConfig
 from .errors import ConfigError, LostProcessError, OutOfMemoryError, TrainerError, with_reason
-from .events import EventSink, RunResult, failed, ignore
+from .events import ON_GPU, EventSink, RunResult, failed, ignore
 from .kinds import LANGUAGE, Config, Kind, kind_of_config
 from .machine import pauses
 from .machine.distributed import ALONE, World
 from .machine.precision import (
     Arithmetic,
+    Choice,
+    found_devices,
     keep_freed_memory,
     prepare_backward_passes,
     resolve_device,
@@ -46,6 +48,7 @@ def run(
     stopwatch: Stopwatch | None = None,
     world: World = ALONE,
     speed: float = 1.0,
+    gpu_given: bool = False,
 ) -> RunResult:
     """Trains, writes the checkpoint, evaluates. What is reported: see `protein.trainer.events`.
 
@@ -64,6 +67,7 @@ def run(
             nothing, and their results have no score.
         speed: how fast the run's clock goes, for one second of this machine. On a machine twice as fast as the
             reference machine it is 2: the costs, limits and checkpoints of both are then in the same seconds.
+        gpu_given: somebody has given this run a GPU: with `train.device` "auto" it takes that without a measurement.
 
     Raises:
         TrainerError: the run failed; the event `failed` has been reported.
@@ -80,14 +84,17 @@ def run(
         _check_speed(speed)
         config.check_processes(world.size)
         keep_freed_memory()
-        device = world.device(resolve_device(config.train.device))
         threads = max(1, resolve_threads(config.train.threads) // world.local_size)
+        chosen = _device_of(config, threads, resume or continue_from, world, gpu_given)
+        device = world.device(chosen.device)
         precisions, products = None, config.train.precision
         if isinstance(config, RunConfig):
             precisions = precisions_of(config, device, processes=world.size)
             products = precisions.products
         with back_here(), pauses.watched(), Arithmetic(device, threads, products) as arithmetic:
             prepare_backward_passes(device)
+            stopwatch = stopwatch or Stopwatch(device)
+            stopwatch.work_on(device)
             context = RunContext(
                 device=device,
                 threads=threads,
@@ -95,10 +102,13 @@ def run(
                 directory=directory,
                 report=report,
                 stop=stop or threading.Event(),
-                stopwatch=stopwatch or Stopwatch(device),
+                stopwatch=stopwatch,
                 world=world,
                 speed=speed,
                 precisions=precisions,
+                notes=chosen.notes,
+                timings={} if chosen.seconds is None else {"device": chosen.seconds},
+                metrics={ON_GPU: float(device.type != "cpu")} if len(found_devices()) > 1 else {},
             )
             training = _training_of(kind)(config, context)
             try:
@@ -138,6 +148,15 @@ def _training_of(kind: Kind) -> Any:
     from .ppo.training import Training
 
     return Training
+
+
+def _device_of(config: Config, threads: int, checkpoint: Path | None, world: World, gpu_given: bool) -> Choice:
+    """Returns the device of a run: of PPO, with "auto", the one that is faster."""
+    if isinstance(config, RunConfig):
+        from .ppo.device import choose
+
+        return choose(config, threads=threads, checkpoint=checkpoint, gpu_given=gpu_given, processes=world.size)
+    return Choice(device=resolve_device(config.train.device))
 
 
 def _check_speed(speed: float) -> None:

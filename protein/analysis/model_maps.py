@@ -146,7 +146,8 @@ class SweepModel:
                 )
             try:
                 score = recommend.fitted(space, observations, sample) if learnt is None else learnt.score
-                cost = CostModel.fit(space, data.x_scored, data.costs).at_least(data.x_stopped, data.least_costs)
+                cost = CostModel.fit(space, data.x_scored, data.costs, on_gpu=data.on_gpu)
+                cost = cost.at_least(data.x_stopped, data.least_costs)
                 score.estimates(np.full((1, space.num_dims), 0.5), measured=False)
             except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
                 raise UsageError(

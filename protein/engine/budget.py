@@ -129,7 +129,7 @@ class AffordableCost:
         """
         model = None
         if len(data.costs):
-            model = CostModel.fit(space, data.x_scored, data.costs, sources=sources)
+            model = CostModel.fit(space, data.x_scored, data.costs, on_gpu=data.on_gpu, sources=sources)
             model = model.at_least(data.x_stopped, data.least_costs)
         elif len(data.least_costs) and space.cost_index is not None:  # the least that they cost is all that is known
             model = CostModel.fit(space, data.x_stopped, data.least_costs)

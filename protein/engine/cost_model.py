@@ -8,6 +8,9 @@ expensive.
 Costs hardly differ between two runs of one config, unless other programs use the machine. Then they may differ by half,
 and a model that expects little noise takes it for structure. So there are two priors of the noise, of a calm machine
 and of a busy one. The model has the one under which the data are likelier, by a margin in favour of the calm one.
+
+Where some trials were on a GPU and others on a CPU, the device is one more input, -1/2 or 1/2: it has a weight, and may
+change how cost depends on the others. A trial that is to come is expected to be on the device of its neighbours.
 """
 
 import dataclasses
@@ -17,7 +20,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from protein.engine.gp import LENGTHSCALE_SD, Array, GaussianProcess, Prior, fit
-from protein.engine.joint_fit import SourceTrials, fit_jointly, model_inputs
+from protein.engine.joint_fit import SourceTrials, fit_jointly, padded
 from protein.engine.pareto import MIN_COST_SECONDS
 from protein.space import Space
 from protein.types import Z80, Estimate
@@ -32,23 +35,50 @@ _BUSY_MARGIN = 1.0  # by which the log posterior density must be higher with the
 _MIN_BUSY_POINTS = 12  # with fewer, few costs and much noise look alike
 
 
+_NEIGHBOURS = 3  # trials by which the device of one that is to come is expected
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Devices:
+    """On which device trials were: their `features`, `n x p`, and `on_gpu`, `n`, 1 or 0."""
+
+    features: Array
+    on_gpu: Array
+
+    def column(self, features: Array) -> Array:
+        """Returns what is expected at m points, `m x p`: the mean of the nearest trials, from -1/2 (CPU) to 1/2."""
+        nearest = min(_NEIGHBOURS, len(self.on_gpu))
+        squares = np.sum(self.features**2, axis=1) - 2.0 * features @ self.features.T  # less a number for each point
+        near = np.argsort(squares, axis=1, kind="stable")[:, :nearest]
+        return np.asarray(self.on_gpu[near].mean(axis=1) - 0.5)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class CostModel:
     """The model of log cost. `center` is the median of the log costs, less the cost parameter's share.
 
-    `busy`: the costs differ so much between like trials that single ones say little.
+    `busy`: the costs differ so much between like trials that single ones say little. `devices`: where there are two.
     """
 
     space: Space
     center: float
     process: GaussianProcess
     busy: bool = False
+    devices: Devices | None = None
 
     @classmethod
     def fit(
-        cls, space: Space, x_unit: Array, cost_seconds: Array, *, sources: Sequence[SourceTrials] = ()
+        cls,
+        space: Space,
+        x_unit: Array,
+        cost_seconds: Array,
+        *,
+        sources: Sequence[SourceTrials] = (),
+        on_gpu: Array | None = None,
     ) -> "CostModel":
         """Fits to `n >= 1` points, `n x d`, and their costs, `n`; costs below `MIN_COST_SECONDS` count as that.
+
+        `on_gpu`, `n`, 1 or 0: which of them were on a GPU, where there were both kinds.
 
         Source sweeps' costs are used up to a constant factor, because their machine may be a different one.
         """
@@ -63,6 +93,10 @@ class CostModel:
             linear_variance=0.5 if known else 4.0,
         )
         features, groups = space.features(x_unit), space.feature_groups()
+        devices = None
+        if on_gpu is not None:
+            devices = Devices(features, on_gpu)
+            features, groups = np.column_stack([features, on_gpu - 0.5]), [*groups, max(groups) + 1]
         process = fit(features, log_cost - center, groups, prior, max_points=_MAX_POINTS)
         busy = False
         if len(x_unit) >= _MIN_BUSY_POINTS:
@@ -77,7 +111,7 @@ class CostModel:
             log_source = source.target - _log_cost_parameter(space, source.x_unit)
             points.append((source.x_unit, log_source + factor - center))
         process, _ = fit_jointly(process, space, features, groups, prior, points)
-        return cls(space, center, process, busy)
+        return cls(space, center, process, busy, devices)
 
     def at_least(self, x_unit: Array, least_seconds: Array) -> "CostModel":
         """Returns the model given what runs that were stopped at `m x d` points had cost by then, `m`.
@@ -91,12 +125,12 @@ class CostModel:
         most = np.argsort(-excess, kind="stable")[:_MAX_STOPPED]
         most = most[excess[most] > 0.0]
         y = (bound - self.center - _log_cost_parameter(self.space, x_unit))[most]
-        features = model_inputs(self.space, x_unit[most], self.process)
+        features = self._inputs(x_unit[most])
         return dataclasses.replace(self, process=self.process.condition(features, y)) if len(y) else self
 
     def predict(self, x_unit: Array) -> tuple[Array, Array]:
         """Returns mean and standard deviation, `m` each, of ln cost in seconds as it will be measured (with noise)."""
-        mean, sd = self.process.predict(model_inputs(self.space, x_unit, self.process))
+        mean, sd = self.process.predict(self._inputs(x_unit))
         mu = mean + self.center + _log_cost_parameter(self.space, x_unit)
         return mu, np.sqrt(sd * sd + self.process.noise)
 
@@ -104,9 +138,15 @@ class CostModel:
         """Returns functions drawn from the posterior of ln cost: of `m x d` points, `m x num_draws`."""
         draw = self.process.draws(num_draws, rng)
         return lambda x_unit: (
-            draw(model_inputs(self.space, x_unit, self.process))
-            + (self.center + _log_cost_parameter(self.space, x_unit))[:, None]
+            draw(self._inputs(x_unit)) + (self.center + _log_cost_parameter(self.space, x_unit))[:, None]
         )
+
+    def _inputs(self, x_unit: Array) -> Array:
+        """Returns the inputs of the process at `m x d` points, of this sweep."""
+        features = self.space.features(x_unit)
+        if self.devices is not None:
+            features = np.column_stack([features, self.devices.column(features)])
+        return padded(features, self.process.x.shape[1])
 
     def estimate(self, x: Array) -> Estimate:
         """Returns what a run at a point, `d`, will cost in seconds."""

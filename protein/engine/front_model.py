@@ -96,7 +96,7 @@ class FrontModel:
         index = _cost_index(space)
         keep = subset(data.scores, _MAX_POINTS)
         x, scores = data.x_scored[keep], data.scores[keep]
-        cost = CostModel.fit(space, data.x_scored, data.costs)
+        cost = CostModel.fit(space, data.x_scored, data.costs, on_gpu=data.on_gpu)
         log_cost, _ = cost.predict(x)
         low = float(log_cost.min())
         high = max(float(log_cost.max()), low + _MIN_LOG_RANGE)

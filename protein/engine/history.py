@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 from protein.engine.gp import Array, Runs
 from protein.errors import SpaceError
 from protein.space import Categorical, Space
-from protein.types import MAX_BUSY_SHARE, Observation, Params, TrialEnd, TrialState
+from protein.types import MAX_BUSY_SHARE, ON_GPU, Observation, Params, TrialEnd, TrialState
 
 T = TypeVar("T")
 SAME_LENGTH = 1.25  # where complete trials' steps, relative to what was asked, differ by more, there is no unit
@@ -172,6 +172,15 @@ class History:
             num_trials=len(x_finished) + len(x_running),
             spent_seconds=math.fsum(o.cost_seconds for o in history),
         )
+
+    @property
+    def on_gpu(self) -> Array | None:
+        """Which of the n trials were on a GPU, 1 or 0; None: all were on one kind of device.
+
+        Where a machine has a CPU alone, its trials do not say so.
+        """
+        found = np.array([float(metrics.get(ON_GPU, 0.0) > 0.0) for metrics in self.metrics])
+        return found if len(np.unique(found)) > 1 else None
 
     def one_of_each_run(self) -> "History":
         """Returns the same history with one score of each run: its last one, where trials have continued each other.

@@ -112,15 +112,16 @@ def stacked(space: Space, features: Array, groups: list[int], prior: Prior, x_so
 
     In the additional column the two sweeps are `_SOURCE_DISTANCE` apart.
     """
-    source, own = _padded(space.features(x_source), features.shape[1] + 1), _padded(features, features.shape[1] + 1)
+    source, own = padded(space.features(x_source), features.shape[1] + 1), padded(features, features.shape[1] + 1)
     source[:, -1] = _SOURCE_DISTANCE * math.exp(prior.log_lengthscale[0])
     return np.concatenate([source, own]), [*groups, max(groups) + 1]
 
 
 def model_inputs(space: Space, x_unit: Array, process: GaussianProcess | Mixture) -> Array:
     """Returns the inputs of `process` for runs of this sweep to their end at `n x d` points, `n x p`."""
-    return _padded(space.features(x_unit), process.x.shape[1])
+    return padded(space.features(x_unit), process.x.shape[1])
 
 
-def _padded(features: Array, width: int) -> Array:
+def padded(features: Array, width: int) -> Array:
+    """Returns `n x p` features with further columns of zeros: those of runs of this sweep to their end."""
     return np.column_stack([features, np.zeros((len(features), width - features.shape[1]))])

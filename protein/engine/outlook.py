@@ -103,7 +103,7 @@ def outlook(
         centers = [*front_indices(known, cost)[::-1].tolist(), *np.argsort(-known, kind="stable")[:5].tolist()]
         x_centers = x_known[list(dict.fromkeys(centers))[: settings.num_centers]]
         x = data.untried(spread(space, x_centers, settings, np.random.default_rng(0)))
-        cost_model = CostModel.fit(space, data.x_scored, data.costs)
+        cost_model = CostModel.fit(space, data.x_scored, data.costs, on_gpu=data.on_gpu)
         price = _price(score, cost_model, x, best, settings, spent_seconds / data.slowdown) / data.slowdown
         best_score = score.score_at(best)
         come = best_score - score.score_at(_median(known, weights))

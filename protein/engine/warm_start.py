@@ -71,7 +71,7 @@ class SourceSweep:
             return None
         x, scores, costs = data.x_scored, data.scores, data.costs
         score = ScoreModel.fit(space, x, scores, trend=settings.cost_trend, log_noise=settings.log_noise)
-        cost = CostModel.fit(space, x, costs)
+        cost = CostModel.fit(space, x, costs, on_gpu=data.on_gpu)
         log_costs = np.log(np.maximum(costs, MIN_COST_SECONDS))
         failure = FailureModel.fit(space, data.x_tried, data.ok)
         ends = np.where(data.ok, 1.0, -1.0)

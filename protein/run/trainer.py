@@ -26,6 +26,7 @@ PRELOAD = (
     "protein.trainer.__main__",
     "protein.trainer.run",
     "protein.trainer.ppo.training",
+    "protein.trainer.ppo.device",
     "protein.trainer.language.training",
     "protein.trainer.machine.stopwatch",
 )
@@ -57,7 +58,7 @@ class TrainerBackend(ProcessBackend):
         Args:
             entry: `module:function` that a trial runs, with the arguments `--config FILE --directory DIR`, with
                 `--continue-from FILE` where it continues an earlier trial, and with `--resume FILE` where it goes on
-                with its own interrupted run.
+                with its own interrupted run; `--gpu-given` where it was given GPUs.
             preload: modules that the server imports once for all trials. They may start no threads.
             silence_seconds: a trial that prints nothing for so long is killed.
             gpu_memory: see `ProcessBackend`.
@@ -78,6 +79,8 @@ class TrainerBackend(ProcessBackend):
             arguments += ["--resume", str(job.resumes)]
         if job.continues is not None:
             arguments += ["--continue-from", str(job.continues)]
+        if job.resources.gpus:
+            arguments += ["--gpu-given"]  # whoever names GPUs wants them to be used
         if len(job.resources.gpus) > 1:
             arguments += ["--nproc", str(len(job.resources.gpus))]
         if job.speed not in (None, 1.0):

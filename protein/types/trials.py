@@ -37,6 +37,7 @@ class Trial:
 # Names in `Result.timings`: how long a trial was watched while it trained, and how much of it other programs had its
 # cores. Both are in seconds of the machine that it ran on.
 WALL, WAITED = "wall", "waited"
+ON_GPU = "on_gpu"  # the metric of a trial on a machine that has a GPU: 1 or 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

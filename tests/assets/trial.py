@@ -131,13 +131,14 @@ def daemonize(directory: Path) -> None:
     os.wait()
 
 
-def tell(path: Path) -> None:
+def tell(path: Path, gpu_given: bool) -> None:
     """Writes where this process runs and what it was given."""
     names = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "OMP_NUM_THREADS", "OF_THE_TEST")
     facts = {
         "cores": sorted(os.sched_getaffinity(0)),
         "environment": {name: os.environ[name] for name in names if name in os.environ},
         "arguments": sys.argv,
+        "gpu_given": gpu_given,
         "directory": str(Path.cwd()),
     }
     if "torch" in sys.modules:
@@ -159,6 +160,7 @@ def main(command_line: list[str]) -> int:
     parser.add_argument("--resume", type=Path)
     parser.add_argument("--nproc", type=int)
     parser.add_argument("--speed", type=float, default=1.0)
+    parser.add_argument("--gpu-given", action="store_true")
     arguments = parser.parse_args(command_line)
     train = json.loads(arguments.config.read_text())["train"]
     behaviour = train.get("behaviour", "good")
@@ -225,7 +227,7 @@ def main(command_line: list[str]) -> int:
         for number in range(40):
             os.write(2, b"%d" % number + b"." * 2**20 + b"\n")
     if behaviour == "tell":
-        tell(arguments.directory / "told.json")
+        tell(arguments.directory / "told.json", arguments.gpu_given)
     if behaviour == "diverge":
         say("failed", reason="diverged", message="diverged as the loss is NaN at step 2", steps=2, elapsed_seconds=0.7)
         return 1

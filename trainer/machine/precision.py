@@ -12,6 +12,7 @@ a certain amount of work. Both choices depend on sizes only, never on timings, s
 
 import contextlib
 import ctypes
+import dataclasses
 import sys
 import time
 from collections.abc import Iterator
@@ -40,6 +41,27 @@ ROUNDS = 4  # of each size; the fastest counts
 LONG_SECONDS = 0.01  # a product that takes longer is large enough
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The device of a run.
+
+    Attributes:
+        device: that was chosen.
+        notes: what there is to say about it, for people, a line each.
+        seconds: that a measurement took; None: nothing was measured.
+    """
+
+    device: torch.device
+    notes: tuple[str, ...] = ()
+    seconds: float | None = None
+
+
+def found_devices() -> list[torch.device]:
+    """Returns the devices of this machine, the one that `auto` prefers first; the CPU is the last."""
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    return [torch.device(name) for name, found in there.items() if found]
+
+
 def resolve_device(name: str) -> torch.device:
     """Returns the device for `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
 
@@ -47,9 +69,7 @@ def resolve_device(name: str) -> torch.device:
         ConfigError: the device is not there.
     """
     if name == "auto":
-        if torch.cuda.is_available():
-            return torch.device("cuda")
-        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+        return found_devices()[0]
     device = torch.device(name)
     there = {
         "cpu": True,
@@ -57,7 +77,9 @@ def resolve_device(name: str) -> torch.device:
         "mps": torch.backends.mps.is_available(),
     }
     if not there[device.type]:
-        raise ConfigError(f"train.device '{name}' is not available on this machine: use 'auto' or 'cpu'")
+        cuda = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        others = ["'auto'", *(f"'cuda:{index}'" for index in range(cuda)), *(["'mps'"] if there["mps"] else [])]
+        raise ConfigError(f"train.device '{name}' is not available on this machine: use {', '.join(others)} or 'cpu'")
     return device
 
 
@@ -239,15 +261,16 @@ def _product_seconds(size: int, device: torch.device, precision: str) -> float:
             matrix = matrix.to(torch.get_autocast_dtype(device.type))
         fastest = float("inf")
         for _ in range(ROUNDS):
-            _wait(device)
+            wait_for(device)
             began = time.perf_counter()
             matrix @ matrix
-            _wait(device)
+            wait_for(device)
             fastest = min(fastest, time.perf_counter() - began)
     return fastest
 
 
-def _wait(device: torch.device) -> None:
+def wait_for(device: torch.device) -> None:
+    """Waits until the device has done all that it was given."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":

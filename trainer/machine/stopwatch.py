@@ -66,10 +66,15 @@ class Stopwatch:
         self._intervals: collections.deque[tuple[str, float, float]] | None = None
         if trace:
             self._intervals = collections.deque(maxlen=TRACE_INTERVALS)
+        self._exact = exact
+        self.work_on(device)
+
+    def work_on(self, device: torch.device) -> None:
+        """Watches another device from here on: the one that a run has chosen."""
         self._wait: Callable[[], None] | None = None
-        if exact and device.type == "cuda":
+        if self._exact and device.type == "cuda":
             self._wait = functools.partial(torch.cuda.synchronize, device)  # which need not be the current one
-        elif exact and device.type == "mps":
+        elif self._exact and device.type == "mps":
             self._wait = torch.mps.synchronize
 
     def switch(self, section: str) -> None:

@@ -56,8 +56,9 @@ def write(
     score: float | None,
     tensors: Mapping[str, torch.Tensor],
     first_step: int = 0,
+    device: str = "cpu",
 ) -> None:
-    """Writes a checkpoint atomically. The values are those of `Checkpoint`.
+    """Writes a checkpoint atomically. The values are those of `Checkpoint`; `device` is the one that the run is on.
 
     Raises:
         DiskError: no space, no permission, no such folder.
@@ -77,6 +78,7 @@ def write(
                 "observation_shape": spec.observation_shape,
                 "action_sizes": spec.action_sizes,
                 "continuous_actions": spec.continuous_actions,
+                "device": device,
             },
         ),
     )

@@ -17,6 +17,7 @@ Normalised observations and scaled rewards: see `protein.trainer.normalise.Condi
 
 import dataclasses
 import itertools
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -301,7 +302,11 @@ class Rollout:
             saved = state[f"environments.{index}"].numpy().tobytes()
             if not resume(group.envs, saved, self._now.observations[self._start, group.columns].numpy()):
                 self._now.resets[self._start, group.columns] = True
-        self._generator.set_state(state["actions_generator"])
+        drawn = state["actions_generator"]
+        if drawn.numel() == self._generator.get_state().numel():
+            self._generator.set_state(drawn)
+        else:  # it is of another kind of device, whose generator has a state of another form
+            self._generator.manual_seed(zlib.crc32(drawn.numpy().tobytes()))
         if self._state is not None:
             self._state.copy_(state["recurrent"])
         self.conditioning.set_own_state(state)

@@ -118,6 +118,7 @@ class TrainingState:
             score=recent.mean,
             tensors={f"{prefix}/{name}": t for prefix, group in groups.items() for name, t in group.items()},
             first_step=progress.first_step,
+            device=str(next(self.policy.parameters()).device),
         )
 
     def num_bytes(self) -> int:

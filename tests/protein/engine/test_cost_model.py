@@ -64,3 +64,35 @@ def test_a_cost_parameter_that_may_be_zero_is_a_plain_coordinate() -> None:
     x = np.linspace(0.0, 1.0, 9)[:, None]
     mean, _ = CostModel.fit(space, x, np.exp(3.0 * x[:, 0])).predict(x)
     assert mean == pytest.approx(3.0 * x[:, 0], abs=0.1)
+
+
+def _rms(model: CostModel, x: np.ndarray, log_cost: np.ndarray) -> float:
+    return float(np.sqrt(np.mean((model.predict(x)[0] - log_cost) ** 2)))
+
+
+def test_trials_of_two_devices_have_costs_of_two_kinds() -> None:
+    rng = np.random.default_rng(2)
+    x, new = SPACE.sample(60, rng), SPACE.sample(200, rng)
+
+    def steps_and_width(points: np.ndarray) -> np.ndarray:
+        return np.array([(float(p["steps"]), float(p["width"])) for p in SPACE.from_unit_many(points)])
+
+    def log_cost(points: np.ndarray, on_gpu: np.ndarray) -> np.ndarray:
+        steps, width = steps_and_width(points).T
+        return np.asarray(np.log(steps * np.where(on_gpu > 0, 1e-3, 4e-5 * width)))
+
+    # Each on the faster one, as `auto` takes it: the GPU's cost does not rise with the width.
+    faster = (steps_and_width(x)[:, 1] > 25).astype(float)
+    model = CostModel.fit(SPACE, x, np.exp(log_cost(x, faster)), on_gpu=faster)
+    assert _rms(model, new, log_cost(new, (steps_and_width(new)[:, 1] > 25).astype(float))) < 0.15
+    # On whichever was free, three times as fast on one. The device explains it, and the rest stays exact.
+    either = rng.integers(0, 2, len(x)).astype(float)
+    costs = np.exp(np.log(1e-3 * steps_and_width(x)[:, 0]) - np.log(3.0) * either)
+    known, blind = CostModel.fit(SPACE, x, costs, on_gpu=either), CostModel.fit(SPACE, x, costs)
+    middle = np.log(1e-3 * steps_and_width(new)[:, 0]) - 0.5 * np.log(3.0)
+    assert known.process.noise < 0.2 * blind.process.noise
+    # It expects what the nearest trials had: between the two kinds.
+    assert _rms(known, new, middle) < np.log(3.0) / 2
+    stopped = known.at_least(new[:5], np.exp(middle[:5] + 3.0))
+    assert np.all(stopped.predict(new[:5])[0] > known.predict(new[:5])[0] + 0.5)
+    assert known.draws(2, np.random.default_rng(0))(new).shape == (200, 2)

@@ -199,3 +199,17 @@ def test_after_one_trial_that_was_far_too_slow_only_shorter_ones_are_started() -
     assert suggestion is not None and int(suggestion.params["steps"]) < 25_000
     small = Budget(remaining_seconds=1_000.0, max_trial_seconds=5.0)
     assert designer.suggest([stopped_at(100, score=None)], [], small, seed=0) is None
+
+
+def test_devices_are_told_apart_only_where_there_are_two() -> None:
+    def on_gpu(*metrics: dict[str, float]) -> list[float] | None:
+        space = Space([Float("lr", 0.0, 1.0)])
+        trials = [
+            Observation(params={"lr": 0.1 * i}, state=TrialState.COMPLETE, score=1.0, cost_seconds=1.0, metrics=one)
+            for i, one in enumerate(metrics)
+        ]
+        found = History.of(space, trials, []).on_gpu
+        return None if found is None else found.tolist()
+
+    assert on_gpu({}, {}) is on_gpu({"on_gpu": 1.0}, {"on_gpu": 1.0}) is on_gpu({"on_gpu": 0.0}, {}) is None
+    assert on_gpu({}, {"on_gpu": 1.0}, {"on_gpu": 0.0}) == [0.0, 1.0, 0.0]  # of a machine without a GPU there is none

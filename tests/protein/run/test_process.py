@@ -295,6 +295,7 @@ def test_a_trial_runs_on_its_own_cores_with_its_own_gpus(
         "OF_THE_TEST": "1",
     }
     assert free["environment"].get("CUDA_VISIBLE_DEVICES") == os.environ.get("CUDA_VISIBLE_DEVICES")
+    assert (pinned["gpu_given"], free["gpu_given"]) == (True, False)
     assert pinned["directory"] == str(Path.cwd())
 
 
