@@ -153,6 +153,8 @@ class NativeVectorEnv(gymnasium.vector.VectorEnv[Array, Any, Any]):
 
     An episode ends and the next one begins in the same step (AutoresetMode.SAME_STEP): `infos["final_obs"]` and
     `infos["score"]` belong to the ended episodes, in the rows that `infos["_final_obs"]` and `infos["_score"]` mark.
+    Where agents come and go, `infos["playing"]` marks those that act in the next step. The step in which one comes is
+    terminal in its row, and has no final observation.
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012
@@ -189,20 +191,21 @@ class NativeVectorEnv(gymnasium.vector.VectorEnv[Array, Any, Any]):
             raise ValueError("these environments take one seed for all of them, and no options")
         super().reset(seed=seed)
         self._batch.reset(self.np_random)
-        return self._rows(self._batch.observations), {}
+        return self._rows(self._batch.observations), self._playing()
 
     def step(self, actions: Any) -> tuple[Array, Any, Any, Any, dict[str, Any]]:
         """Takes one action in each row."""
         batch = self._batch
         finished = batch.step(actions)
-        infos: dict[str, Any] = {}
+        infos = self._playing()
         if len(finished):
-            ended = batch.terminals | batch.truncations
+            ended = np.zeros(self.num_envs, np.bool_)
+            ended[finished.agent] = True
             finals, scores = np.full(self.num_envs, None, object), np.zeros(self.num_envs, np.float32)
             for row in finished.agent:
                 finals[row] = self._rows(batch.finals[row : row + 1])[0]
             scores[finished.agent] = finished.score
-            infos = {"final_obs": finals, "_final_obs": ended, "score": scores, "_score": ended.copy()}
+            infos |= {"final_obs": finals, "_final_obs": ended, "score": scores, "_score": ended.copy()}
         return (
             self._rows(batch.observations),
             batch.rewards.astype(np.float64),
@@ -210,6 +213,10 @@ class NativeVectorEnv(gymnasium.vector.VectorEnv[Array, Any, Any]):
             batch.truncations.copy(),
             infos,
         )
+
+    def _playing(self) -> dict[str, Any]:
+        playing = self._batch.envs.playing
+        return {} if playing is None else {"playing": playing.copy()}
 
     def _rows(self, rows: Array) -> Array:
         return np.array(rows.reshape(-1, *self._batch.envs.spec.observation_shape))

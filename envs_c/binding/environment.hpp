@@ -26,6 +26,7 @@ struct StepArrays {
     void *final_observations;  // may be null; only rows of truncated agents are written ...
     bool all_finals;           // ... and, where this is true, those of agents that are terminal
     std::int32_t frame_skip;
+    std::uint8_t *playing = nullptr;  // whose agents act in this step, then in the next; null: always all of them
 };
 
 struct Environment {
@@ -56,6 +57,8 @@ struct Environment {
     void (*step)(void *states, std::size_t begin, std::size_t end, const StepArrays &arrays, std::vector<Episode> &log);
     // Writes the next action of every agent whose script is not -1; null where there are no scripts.
     void (*act)(const void *states, std::size_t num_envs, const std::int32_t *scripts, void *actions);
+    // Writes whose agents act in the next step, a row each; null where agents do not come and go.
+    void (*playing)(const void *states, std::size_t begin, std::size_t end, std::uint8_t *rows);
 };
 
 // All environments that were built in, by name.

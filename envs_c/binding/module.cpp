@@ -104,6 +104,16 @@ void act(VecEnv &self, py::handle scripts, py::handle actions) {
     self.act(chosen, data);
 }
 
+// A view, or None where all agents always play.
+py::object playing(const py::object &object) {
+    auto &self = object.cast<VecEnv &>();
+    if (self.playing() == nullptr) return py::none();
+    py::array_t<bool> view({static_cast<py::ssize_t>(self.num_agents())},
+                           reinterpret_cast<const bool *>(self.playing()), object);
+    view.attr("setflags")(false);
+    return view;
+}
+
 py::tuple drain_episodes(VecEnv &self) {
     std::vector<Episode> episodes;
     {
@@ -173,6 +183,7 @@ PYBIND11_MODULE(_native, module) {
         .def_property_readonly("num_agents", &VecEnv::num_agents)
         .def_property_readonly("frame_skip", &VecEnv::frame_skip)
         .def_property_readonly("threads", &VecEnv::threads)
+        .def_property_readonly("playing", &playing)
         .def("reset", &reset, py::arg("seed"), py::arg("observations"))
         .def("step", &step, py::arg("actions"), py::arg("observations"), py::arg("rewards"), py::arg("terminals"),
              py::arg("truncations"), py::arg("final_observations") = py::none(), py::arg("all_finals") = false)

@@ -75,6 +75,7 @@ VecEnv::VecEnv(const Environment &environment, std::size_t num_envs, std::uint64
       num_chunks_((num_envs + chunk_envs_ - 1) / chunk_envs_),
       storage_((num_envs * environment.state_size + 7) / 8, 0),
       logs_(num_chunks_),
+      playing_(environment.playing == nullptr ? 0 : num_agents()),
       pool_(std::make_unique<ThreadPool>(std::min(threads, num_chunks_), num_chunks_)) {
     std::vector<float> observations(num_agents() * environment.observation_size);
     reset(seed, observations.data());
@@ -89,12 +90,14 @@ void VecEnv::reset(std::uint64_t seed, void *observations) {
     std::fill(storage_.begin(), storage_.end(), 0);
     episodes_.clear();
     environment_.reset(storage_.data(), 0, num_envs_, seed, first_index_, observations);
+    write_playing();
 }
 
 void VecEnv::step(StepArrays arrays) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!environment_.takes(arrays.actions, num_agents())) throw refused(environment_, arrays.actions);
     arrays.frame_skip = frame_skip_;
+    arrays.playing = playing_.empty() ? nullptr : playing_.data();
     if (num_chunks_ == 1) {
         environment_.step(storage_.data(), 0, num_envs_, arrays, episodes_);
         return;
@@ -168,6 +171,11 @@ void VecEnv::set_state(const std::string &bytes) {
     std::memcpy(storage_.data(), bytes.data() + sizeof header, states);
     episodes_.resize(header.num_episodes);
     if (!episodes_.empty()) std::memcpy(episodes_.data(), bytes.data() + sizeof header + states, rest - states);
+    write_playing();
+}
+
+void VecEnv::write_playing() {
+    if (!playing_.empty()) environment_.playing(storage_.data(), 0, num_envs_, playing_.data());
 }
 
 }  // namespace envs_c

@@ -39,12 +39,17 @@ class VecEnv {
     // Returns the episodes that have finished since the last call, in order of (step, agent).
     std::vector<Episode> drain_episodes();
 
+    // Whose agents act in the next step, a row each, which every call writes anew; null: always all of them.
+    const std::uint8_t *playing() const { return playing_.empty() ? nullptr : playing_.data(); }
+
     // The whole state, and the episodes that were not drained; valid for this build of the library.
     std::string get_state();
     // Throws std::invalid_argument where the bytes are not a state of this environment, size and frame skip.
     void set_state(const std::string &bytes);
 
    private:
+    void write_playing();
+
     const Environment &environment_;
     const std::size_t num_envs_;
     const std::int32_t frame_skip_;
@@ -55,6 +60,7 @@ class VecEnv {
     std::vector<std::uint64_t> storage_;      // the instances; 64-bit words give the alignment
     std::vector<std::vector<Episode>> logs_;  // one a chunk, empty between steps
     std::vector<Episode> episodes_;
+    std::vector<std::uint8_t> playing_;  // empty where agents do not come and go
     std::mutex mutex_;  // one call at a time; others wait
     std::unique_ptr<ThreadPool> pool_;
 };

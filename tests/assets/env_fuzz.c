@@ -1,7 +1,7 @@
 /* Plays one environment with random actions, each buffer in a block of its exact size, for the sanitizers to watch.
  *
  * Compile with -DENV=pong -DENV_UPPER=PONG -DENV_HEADER='"pong.h"', as C11 or C++17, and -DENV_CONTINUOUS or
- * -DENV_AGENTS_END_ALONE where the header says so; arguments: seed, frame skip, steps. Every output is filled with a
+ * -DENV_AGENTS_END_ALONE, -DENV_AGENTS_COME_AND_GO where the header says so; arguments: seed, frame skip, steps. Every output is filled with a
  * value that no environment writes before each call. Prints a hash of all outputs and the number of episodes; exits
  * with 1 where an output was left or is not what the contract allows, or where actions were changed.
  *
@@ -152,6 +152,7 @@ int main(int argc, char **argv) {
     uint8_t *terminals = (uint8_t *)exact(AGENTS);
     uint8_t *truncations = (uint8_t *)exact(AGENTS);
     action_t given[AGENTS * COMPONENTS];
+    uint8_t playing[AGENTS];
     memset(env, 0, sizeof(STATE));
     rub_out_values(observations, VALUES);
     JOIN(ENV, _seed)(env, seed, 0);
@@ -166,6 +167,10 @@ int main(int argc, char **argv) {
         for (int i = 0; i < AGENTS * COMPONENTS; ++i)
             if (step == 0 || pcg32_next(&random) % 8u == 0u) actions[i] = random_action(&random, i % COMPONENTS);
         memcpy(given, actions, sizeof given);
+        memset(playing, 1, sizeof playing);
+#ifdef ENV_AGENTS_COME_AND_GO
+        for (int i = 0; i < AGENTS; ++i) playing[i] = JOIN(ENV, _playing)(env, i);
+#endif
         rub_out_values(observations, VALUES);
         rub_out(rewards, AGENTS);
         memset(terminals, RUBBISH, AGENTS);
@@ -174,7 +179,7 @@ int main(int argc, char **argv) {
         if (!written(observations, VALUES) || !finite_floats(rewards, AGENTS)) return 1;
         if (memcmp(given, actions, sizeof given) != 0) return 1;
         for (int i = 0; i < AGENTS; ++i)
-            if (terminals[i] + truncations[i] > 1) return 1;
+            if (terminals[i] + truncations[i] > 1 || (!playing[i] && rewards[i] != 0.0f)) return 1;
         sum = hash(sum, observations, VALUES * sizeof(value_t));
         sum = hash(sum, rewards, AGENTS * sizeof(float));
         sum = hash(sum, terminals, AGENTS);
@@ -184,7 +189,7 @@ int main(int argc, char **argv) {
             float score = NAN, return_ = NAN;
             int32_t length = 0;
             value_t *observation = observations + i * JOIN(ENV_UPPER, _OBSERVATION_SIZE);
-            if (!terminals[i] && !truncations[i]) continue;
+            if ((!terminals[i] && !truncations[i]) || !playing[i]) continue;
             JOIN(ENV, _episode)(env, i, &score, &return_, &length);
             if (!allowed_episode(score, return_, length)) return 1;
             ++episodes;

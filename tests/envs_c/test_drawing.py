@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from env_buffers import GAMES
 
 from protein import envs_c
 from protein.envs_c import drawing
@@ -35,7 +36,7 @@ def place(picture: np.ndarray, colour: tuple[int, int, int]) -> tuple[float, flo
     return 2 * (columns.mean() + 0.5) / width - 1, 1 - 2 * (rows.mean() + 0.5) / height
 
 
-@pytest.mark.parametrize("name", envs_c.names())
+@pytest.mark.parametrize("name", GAMES)
 def test_every_environment_has_pictures_that_move(name: str) -> None:
     game = Game(name)
     first = game.picture()

@@ -11,9 +11,8 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from env_buffers import GAMES
 from patience import PATIENCE_SECONDS
-
-from protein import envs_c
 
 SCRIPT = """
     import ctypes, mmap, sys
@@ -73,7 +72,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, env=environment)
 
 
-@pytest.mark.parametrize("name", envs_c.names())
+@pytest.mark.parametrize("name", GAMES)
 def test_no_step_touches_anything_beside_the_callers_arrays(name: str) -> None:
     done = run(name)
     assert done.returncode == 0, done.stderr

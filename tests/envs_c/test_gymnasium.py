@@ -3,14 +3,14 @@
 import gymnasium
 import numpy as np
 import pytest
+from env_buffers import GAMES
 from gymnasium.utils.env_checker import check_env
 
 from protein import envs_c
 from protein.envs_c.gymnasium import env_id
 
-NAMES = envs_c.names()
-ALONE = [name for name in NAMES if envs_c.spec(name).agents_per_env == 1]
-TOGETHER = [name for name in NAMES if name not in ALONE]
+ALONE = [name for name in GAMES if envs_c.spec(name).agents_per_env == 1]
+TOGETHER = [name for name in GAMES if name not in ALONE]
 
 
 @pytest.mark.parametrize("name", ALONE)
@@ -20,19 +20,20 @@ def test_gymnasiums_checker_has_nothing_to_say(name: str) -> None:
     env.close()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", GAMES)
 def test_observations_stay_within_the_space_and_an_episodes_last_is_its_own(name: str) -> None:
     envs = gymnasium.make_vec(env_id(name), num_envs=16, frame_skip=4)
     envs.action_space.seed(1)
-    observations, _ = envs.reset(seed=3)
+    observations, infos = envs.reset(seed=3)
     space, spec = envs.single_observation_space, envs_c.spec(name)
     assert envs.num_envs == 16 * spec.agents_per_env
-    lengths, ended = np.zeros(envs.num_envs, int), 0
+    lengths, ended, playing = np.zeros(envs.num_envs, int), 0, infos.get("playing", np.ones(envs.num_envs, np.bool_))
     for _ in range(min(spec.max_episode_steps // 4 + 2, 1500)):
         assert envs.observation_space.contains(observations)
         observations, _, terminals, truncations, infos = envs.step(envs.action_space.sample())
         lengths += 1
-        over = terminals | truncations
+        over = (terminals | truncations) & playing
+        playing = infos.get("playing", playing)
         assert ("final_obs" in infos) == over.any()
         if over.any():
             np.testing.assert_array_equal(infos["_final_obs"], over)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from c_compiler import C11, CXX17, HEADERS, STRICT, compile_c, compiler, run
+from env_buffers import GAMES
 from patience import PATIENCE_SECONDS
 
 from protein import envs_c
@@ -15,7 +16,7 @@ BINDING = HEADERS / "binding"
 ASSETS = Path(__file__).parents[1] / "assets"
 SANITIZE = ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
 
-every_env = pytest.mark.parametrize("name", envs_c.names())
+every_env = pytest.mark.parametrize("name", GAMES)
 
 
 def build_fuzz(name: str, target: Path, flags: list[str]) -> Path:
@@ -24,8 +25,9 @@ def build_fuzz(name: str, target: Path, flags: list[str]) -> Path:
         defines.append("-DENV_CONTINUOUS")
     if envs_c.spec(name).observation_dtype == "uint8":
         defines.append("-DENV_BYTES")
-    if f"#define {name.upper()}_AGENTS_END_ALONE" in (HEADERS / f"{name}.h").read_text():
-        defines.append("-DENV_AGENTS_END_ALONE")
+    text = (HEADERS / f"{name}.h").read_text()
+    how = ("AGENTS_END_ALONE", "AGENTS_COME_AND_GO")
+    defines += [f"-DENV_{each}" for each in how if f"#define {name.upper()}_{each}" in text]
     cc = compiler("CC", "cc", "gcc", "clang") if "c" in flags else compiler("CXX", "c++", "g++", "clang++")
     run([cc, *flags, *STRICT, *defines, f"-I{HEADERS}", ASSETS / "env_fuzz.c", "-o", target, "-lm"])
     return target
@@ -35,7 +37,9 @@ def build_binding(names: list[str], folder: Path, flags: list[str], main: Path, 
     """Compiles the binding's C++ for some environments, as CMake does but without Python, with a program over it."""
     generated = []
     for name in names:
-        text = (BINDING / "environment.cpp.in").read_text().replace("@name@", name).replace("@NAME@", name.upper())
+        text = (BINDING / "environment.cpp.in").read_text().replace("@definitions@", "")
+        for placeholder, word in (("@name@", name), ("@variant@", name), ("@NAME@", name.upper())):
+            text = text.replace(placeholder, word)
         generated.append(folder / f"{name}.cpp")
         generated[-1].write_text(text)
     registry = (BINDING / "registry.cpp.in").read_text()
@@ -48,6 +52,12 @@ def build_binding(names: list[str], folder: Path, flags: list[str], main: Path, 
     strict = ["-std=c++17", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"]
     run([cxx, *flags, *strict, f"-I{headers}", f"-I{HEADERS}", f"-I{BINDING}", *sources, "-o", folder / "program"])
     return folder / "program"
+
+
+def steps(agents: int, frame_skip: int) -> int:
+    """Worlds of several agents do not end, so that each frame of a step is played."""
+    many = (40_000 // frame_skip + 1000) // agents
+    return 20 + (many if agents == 1 else min(many, 4000 // frame_skip))
 
 
 RUNS = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (2**64 - 1, 8), (6, 16), (7, 1024)]  # seed, frame skip
@@ -65,8 +75,7 @@ def test_random_play_is_clean_under_the_sanitizers_and_alike_in_c_and_cxx(name: 
     }.items():
         program = build_fuzz(name, tmp_path / label.replace(" ", "_"), flags)
         outputs[label] = [
-            run([program, str(seed), str(frame_skip), str((40_000 // frame_skip + 1000) // agents + 20)])
-            for seed, frame_skip in RUNS
+            run([program, str(seed), str(frame_skip), str(steps(agents, frame_skip))]) for seed, frame_skip in RUNS
         ]
     first = outputs["C11, sanitized"]
     assert all(each == first for each in outputs.values()), outputs

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from env_buffers import Stepper
+from env_buffers import GAMES, Stepper
 
 from protein import envs_c
 
 SIDED = [name for name in envs_c.names() if envs_c.spec(name).sides > 1]
-SCRIPTED = [name for name in envs_c.names() if envs_c.spec(name).scripts]
+SCRIPTED = [name for name in GAMES if envs_c.spec(name).scripts]
 PONG2 = np.dtype(
     [
         ("rng", "u8"),

@@ -9,8 +9,8 @@ from types import ModuleType
 
 import pytest
 from c_compiler import HEADERS, ROOT
+from env_buffers import GAMES
 
-from protein import envs_c
 from protein.envs_c import worlds
 
 FOLDER = HEADERS / "worlds"
@@ -31,20 +31,20 @@ def script() -> ModuleType:
 
 
 def test_each_environment_has_a_world_of_its_header_as_it_is() -> None:
-    assert worlds.names() == envs_c.names()
+    assert worlds.names() == GAMES
     listed = {}
     for line in (FOLDER / "SHA256SUMS").read_text().splitlines():
         digest, _, name = line.partition("  ")
         listed[name] = digest
         path = (FOLDER if name.endswith(".wasm") else ROOT) / name
         assert hashlib.sha256(path.read_bytes()).hexdigest() == digest, f"{name} has changed: run make wasm"
-    sources = ["envs_c/binding/world.c.in", "envs_c/pcg32.h", *(f"envs_c/{name}.h" for name in envs_c.names())]
-    assert sorted(listed) == sorted([f"{name}.wasm" for name in envs_c.names()] + sources)
+    sources = ["envs_c/binding/world.c.in", "envs_c/pcg32.h", *(f"envs_c/{name}.h" for name in GAMES)]
+    assert sorted(listed) == sorted([f"{name}.wasm" for name in GAMES] + sources)
 
 
 @needs_ziglang
 def test_the_compiler_makes_the_same_bytes_again(script: ModuleType, tmp_path: Path) -> None:
-    for name in envs_c.names():
+    for name in GAMES:
         script.build(name, tmp_path / name)
         assert (tmp_path / name).read_bytes() == worlds.read(name), f"{name} is another file now: run make wasm"
 

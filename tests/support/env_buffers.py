@@ -1,6 +1,7 @@
 """A vectorised environment with buffers of its own, for the tests of `envs_c`."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ Arrays = tuple[
     npt.NDArray[np.bool_],
     npt.NDArray[Any],
 ]
+# One for each header. A variant of a header is the same code with other sizes.
+GAMES = [name for name in envs_c.names() if (Path(__file__).parents[2] / "envs_c" / f"{name}.h").is_file()]
 SENTINEL, BYTE_SENTINEL = np.float32(1e30), np.uint8(201)  # no environment writes them
 
 
@@ -88,18 +91,21 @@ class Buffers:
 
 
 class Stepper:
-    """A VecEnv and its buffers. `step()` without actions takes scripted ones."""
+    """A VecEnv and its buffers. `step()` without actions takes scripted ones. `played`: who acted in the last step."""
 
     def __init__(self, name: str, num_envs: int, *, seed: int = 0, **options: int) -> None:
         self.vec = envs_c.VecEnv(name, num_envs, seed=seed, **options)
         self.out = Buffers.of(self.vec)
         self.vec.reset(seed, self.out.observations)
         self.steps = 0
+        self.played = np.ones(self.vec.num_agents, np.bool_)
 
     def step(self, actions: Actions | None = None) -> Buffers:
         if actions is None:
             actions = scripted_actions(self.steps, self.vec.num_agents, self.vec.spec)
         self.out.dirty()
+        if self.vec.playing is not None:
+            self.played = self.vec.playing.copy()
         self.vec.step(actions, *self.out.arrays())
         self.steps += 1
         return self.out

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from env_buffers import GAMES
 from training_parts import CPU, POLICIES, make_policy, make_rollout, make_spec, scripted
 from whole_runs import go, same, tensors
 
-from protein import envs_c
 from protein.trainer.config import RunConfig
 from protein.trainer.errors import CheckpointError, TrainerError
 from protein.trainer.evaluate import evaluate
@@ -138,7 +138,7 @@ def test_rewards_that_never_vary_stay_as_they_are() -> None:
     assert scaler.factor == 1.0
 
 
-@pytest.mark.parametrize("name", [name for name in envs_c.names() if name != "snake"] + ["snake"])
+@pytest.mark.parametrize("name", [name for name in GAMES if name != "snake"] + ["snake"])
 def test_our_own_games_are_left_alone_and_measuring_changes_nothing(name: str, tmp_path: Path) -> None:
     """Bit for bit: the weights, the environments' random numbers and episodes, and the evaluation."""
     env = {"name": name, "frame_skip": 1, "num_envs": 1 if name == "snake" else 8}

@@ -74,7 +74,7 @@ export class World {
       ended: 0, // how many episodes; the arrays below hold those of agents that are terminal or truncated
       scores: array(Float32Array, word(), agents),
       returns: array(Float32Array, word(), agents),
-      lengths: array(Int32Array, word(), agents), // in decisions
+      lengths: array(Int32Array, word(), agents), // in decisions; 0: an agent has come to an idle row
       score: null, // their mean score; null where none has ended
     };
     at += at % 8;
