@@ -7,7 +7,8 @@ Reading is strict. Values are not converted: `"false"` is not a bool and `"64"` 
 error. An int is accepted for a float, because TOML and JSON writers drop the `.0`.
 
 A configuration file may carry a sweep's range beside a value, `{ value = 0.01, min = 1e-3, max = 0.1, scale = "log" }`,
-and a `[sweep]` section. One run needs neither, so reading a file keeps only the values.
+a `[sweep]` section, and one for sweeps on a GPU, `[gpu]`. One run needs none of them, so reading a file keeps only the
+values.
 """
 
 import dataclasses
@@ -49,6 +50,7 @@ TRAIN_LIMITS: Mapping[str, tuple[float, float]] = {
 # The keys of a value that carries a sweep's range; one of `_MARKS`, or both ends, are needed to tell it from a table.
 RANGE_KEYS = frozenset({"value", "min", "max", "low", "high", "scale", "step", "choices", "belief", "when"})
 _MARKS = frozenset({"value", "min", "max", "scale", "choices", "belief"})
+OF_SWEEPS = frozenset({"sweep", "gpu"})  # sections of a file that one run does not read
 # Settings of earlier versions, and the value with which they changed nothing; None: whatever their value is.
 RETIRED: dict[str, object] = {
     "train.prio_alpha": 0.0,
@@ -180,14 +182,14 @@ def read_section(section: str, kind: Any, values: Any) -> Any:
 
 
 def strip_ranges(nested: Mapping[str, Any], *, of_args: bool = True) -> dict[str, Any]:
-    """Returns the sections without `[sweep]`, each value that carries a range reduced to the value itself.
+    """Returns the sections without `[sweep]` and `[gpu]`, each value that carries a range reduced to the value itself.
 
     A table of range keys without a `value` keeps the default, as in a file that only narrows a range. `of_args`: also
     those of `[env.args]`. In the JSON of a run there are none, and a table there is the argument itself.
     """
     plain: dict[str, Any] = {}
     for section, values in nested.items():
-        if section == "sweep":
+        if section in OF_SWEEPS:
             continue
         if not isinstance(values, Mapping):
             plain[section] = values

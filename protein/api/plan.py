@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from protein.api import backends, by_hand, command_sweep, stores, trackers
 from protein.api.backends import Place
-from protein.api.definition import Options, create_or_resume
+from protein.api.definition import Options, create_or_resume, differences
 from protein.api.recommended import initial_params
 from protein.config.layers import flatten
 from protein.direction import stored_range
@@ -24,7 +24,7 @@ from protein.engine.warm_start import (
     source_names,
     source_observations,
 )
-from protein.errors import StoreError, StoreMissing, UsageError
+from protein.errors import ProteinError, StoreError, StoreMissing, UsageError
 from protein.ports import Backend, Designer, Listener, Store, SweepStatus
 from protein.run.command import SILENCE_SECONDS, CommandBackend, CommandSettings
 from protein.run.fleet import Fleet
@@ -38,6 +38,7 @@ from protein.sweep.loop import LoopSettings, run_sweep
 from protein.sweep.methods import USE_LIMITS, make_designer
 from protein.sweep.ownership import refuse_beside
 from protein.sweep.trouble import MIN_FREE_DISK_BYTES
+from protein.trainer.errors import TrainerError
 from protein.trainer.kinds import kind_of
 from protein.trainer.machine.cores import usable_cores
 from protein.types import IMPORTED, Machine, Params, SweepRecord, SweepSpec, runs_command, runs_trainer
@@ -62,6 +63,7 @@ class Plan:
         makes_store: whether a store is made where there is none.
         queued: configs by hand, which come first. Those that a trial of the sweep has already are left out.
         confirm: contenders of a stored sweep are run again, and nothing is searched; None: it is searched.
+        otherwise: what defines the sweep where its trials run on a GPU and `spec` is for a CPU, or the other way round.
     """
 
     spec: SweepSpec
@@ -78,6 +80,7 @@ class Plan:
     makes_store: bool = True
     queued: Sequence[Params] = ()
     confirm: Confirm | None = None
+    otherwise: Callable[[], SweepSpec] | None = None
 
     def designer(self) -> Designer:
         """Returns what chooses the trials' params. Raises `UsageError` where the method cannot search this space."""
@@ -148,6 +151,7 @@ def run(plan: Plan, listener: PlanListener, stop: threading.Event, backend: Back
         # Only now, so that a place where no trial can run leaves no store behind.
         stores.opened(plan.url, create=plan.makes_store) as store,
     ):
+        plan = as_begun(store.find_sweep(plan.spec.name), plan, listener.note)
         taken = snapshot(store, plan.spec, plan.options.warm_start, initial_params(plan.spec))
         limits = plan.options.require
         if limits is None:
@@ -200,6 +204,17 @@ def run(plan: Plan, listener: PlanListener, stop: threading.Event, backend: Back
                 listener=told,
                 stop=stop,
             )
+
+
+def as_begun(stored: SweepRecord | None, plan: Plan, note: Callable[[str], None]) -> Plan:
+    """Returns the plan with the ranges with which a stored sweep began: for a CPU, or for a GPU."""
+    if stored is None or plan.otherwise is None or not runs_trainer(stored.spec.config):
+        return plan
+    with contextlib.suppress(ProteinError, TrainerError):  # then it is another sweep, and what differs is told
+        if differences(stored.spec, plan.spec) and not differences(stored.spec, other := plan.otherwise()):
+            note(f"sweep '{plan.spec.name}' keeps the ranges with which it began; [gpu] of files is for new sweeps")
+            return dataclasses.replace(plan, spec=other)
+    return plan
 
 
 def _created_or_resumed(store: Store, plan: Plan, note: Callable[[str], None]) -> tuple[SweepRecord, bool]:

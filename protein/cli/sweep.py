@@ -5,8 +5,9 @@ import dataclasses
 import math
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -37,12 +38,13 @@ from protein.engine import pareto
 from protein.engine.warm_start import described_sources
 from protein.errors import ConfigError, ProteinError, UsageError
 from protein.ports import Listener, SweepStatus
-from protein.run.machine import Slots, slots_of_machine
+from protein.run.machine import Slots, slots_of_machine, trains_on_gpu
 from protein.space import Space
 from protein.spelling import counted
 from protein.sweep import resuming
 from protein.sweep.stop_conditions import Met, StopWhen, parse_moment, parse_stop_when
 from protein.trackers.tracker import check_trackers
+from protein.trainer.config import RunConfig
 from protein.types import (
     SweepRecord,
     SweepSpec,
@@ -61,6 +63,7 @@ from protein.view.terminal import make_watcher
 
 PLOT_HEIGHT = 16
 MAX_PLOT_WIDTH = 110
+NUM_ENVS = "env.num_envs"
 _MIN_WALL_SECONDS = 10.0  # the engine's share of less says little
 _MAX_FIXED = 12  # values that the first line names
 _MIN_GROWTH = 1.5  # a larger budget is at least this many times what was spent
@@ -130,7 +133,7 @@ def make_plan(command: Command, console: Console) -> Plan:
     """
     arguments: SweepArguments = command.arguments
     budget = _duration(arguments.max_cost, "--max-cost")
-    spec, settings = define(command, console)
+    spec, settings, otherwise = define(command, console)
     if arguments.max_trials is not None and arguments.max_trials < 1:
         raise UsageError(f"--max-trials {arguments.max_trials} is below the limit of 1; use 1 or more")
     if settings.confirm_share and budget is None:
@@ -175,30 +178,68 @@ def make_plan(command: Command, console: Console) -> Plan:
         calibrate=arguments.calibrate,
         accept_changes=arguments.accept_changes,
         makes_store=arguments.warm_start is None,
+        otherwise=otherwise,
     )
     plan.designer()
     place.check()
     return plan
 
 
-def define(command: Command, console: Console) -> tuple[SweepSpec, SweepConfig]:
-    """Returns what defines the sweep, and how it is run here and now."""
+def define(command: Command, console: Console) -> tuple[SweepSpec, SweepConfig, Callable[[], SweepSpec] | None]:
+    """Returns what defines the sweep, how it is run here and now, and what defines it without a GPU, or with one."""
     arguments: SweepArguments = command.arguments
     if _runs_command(arguments):
         settings = _settings(arguments, Layers.defaults())
-        return _define_command_sweep(command, settings, console)
+        return *_define_command_sweep(command, settings, console), None
     env = find_env(arguments.environment, arguments.config, envs_c.names(), flags=command.values)
-    layers = load(env, config_file=arguments.config, flags=command.values, for_sweep=True)
+
+    def loaded(*, gpu: bool) -> Layers:
+        found = load(env, config_file=arguments.config, flags=command.values, for_sweep=True, gpu=gpu)
+        return _for_processes(found, _settings(arguments, found).gpus_per_trial or 1)
+
+    layers = loaded(gpu=False)
+    settings, device = _settings(arguments, layers), layers.run_config().train.device
+    remote = backends.Place(backend=arguments.backend).is_remote  # this machine's devices are not those of the trials
+    given = settings.gpus is not None or settings.gpus_per_trial is not None
+    if gpu := trains_on_gpu(device, given=given, remote=remote):
+        layers = loaded(gpu=True)
+        settings = _settings(arguments, layers)
     for line in layers.notes:
         console.print(Text(line), soft_wrap=True)
     config = layers.run_config()
     require_subject(arguments.environment, config)
-    settings = _settings(arguments, layers)
-    remote = backends.Place(backend=arguments.backend).is_remote  # this machine's devices are not those of the trials
     spec = definition.define_trainer_sweep(layers, settings, arguments.name, device="cpu" if remote else None)
+    if layers.gpu_sources:
+        files = " and ".join(Path(source).name for source in layers.gpu_sources)
+        console.print(Text(f"trials run on a GPU, so [gpu] of {files} holds"), soft_wrap=True)
     if not remote:
         require_device(config.train.device)
-    return spec, settings
+
+    def otherwise() -> SweepSpec:
+        return definition.define_trainer_sweep(loaded(gpu=not gpu), settings, spec.name, device="cpu")
+
+    return spec, settings, otherwise
+
+
+def _for_processes(layers: Layers, processes: int) -> Layers:
+    """Returns layers of which each trial's processes share the environments evenly.
+
+    Raises:
+        trainer.errors.ConfigError: some trial's could not.
+    """
+    config = layers.run_config()
+    config.check_processes(processes)
+    swept = layers.settings[NUM_ENVS].range if NUM_ENVS in layers.settings else {}
+    if processes == 1 or "min" not in swept or not isinstance(config, RunConfig):
+        return layers
+    if swept.get("scale") == "pow2" and processes & (processes - 1) == 0:
+        few = f"{NUM_ENVS} >= {processes}"  # all others are multiples of it
+        sweep = dataclasses.replace(layers.sweep, constraints=(*layers.sweep.constraints, few))
+        return layers if swept["min"] >= processes else dataclasses.replace(layers, sweep=sweep)
+    for number in (swept["min"], swept["min"] + (swept.get("step") or 1)):  # then all of its steps are
+        env = dataclasses.replace(config.env, num_envs=number)
+        dataclasses.replace(config, env=env).check_processes(processes)
+    return layers
 
 
 def _runs_command(arguments: SweepArguments) -> bool:

@@ -15,6 +15,10 @@ keys, or a plain value, which is then fixed:
 `low` and `high` may be written for `min` and `max`. Where the condition of a `when` does not hold, the value stays as
 it is configured, and is not searched. A condition on values that a later layer has fixed is decided by them.
 
+In a file `[gpu.env]`, `[gpu.train]` and so on hold what a sweep lays over the file's own sections where its trials run
+on a GPU: mostly the ranges of what is best elsewhere there, such as the number of environments. All other commands, and
+sweeps on a CPU, leave `[gpu]` out. A later layer overrides both.
+
 A range may also hold what the user believes in (see `protein.space.parameters`): `belief = [0.01, 3]`.
 
 FILE may also be the `config.json` that a trial or a training run leaves in its folder. It holds every value and no
@@ -56,6 +60,7 @@ _DISTRIBUTION = frozenset({"distribution", "dist"})
 _OF_RANGES = frozenset({"log", "step", "q", "options", "values", "default", "range", "bounds", "type", "prior", "init"})
 _SUFFIX = re.compile(r"[_-]?(value|bound|limit|inclusive)$")
 _SLIP = 0.75  # likeness from here on is a slip of the pen
+GPU = "gpu"  # the section of what a sweep lays over the others for trials on a GPU
 ARGS = "env.args"  # the one table of values: arguments of the environment, each a value of its own, `env.args.NAME`
 # What a sweep sets anew for each trial. A sweep does not take these from the config.json of one trial.
 OF_ONE_TRIAL = frozenset({"train.seed", "train.threads", "train.max_seconds", "train.schedule_end"})
@@ -80,27 +85,42 @@ class Layers:
     sweep_source: str = "built-in default"  # the last file with a [sweep] section
     kind: Kind = PPO  # of the runs that this configures
     notes: tuple[str, ...] = ()  # which ranges a value of a run's config.json has replaced, each in a line
+    gpu_sources: tuple[str, ...] = ()  # the files whose [gpu] is laid over these layers
 
     @classmethod
     def defaults(cls, kind: Kind = PPO) -> "Layers":
         values = flatten(kind.config().to_dict())
         return cls(settings={name: Setting(value=value) for name, value in values.items()}, kind=kind)
 
-    def with_file(self, path: Path, *, for_sweep: bool = False) -> "Layers":
+    def with_file(self, path: Path, *, for_sweep: bool = False, gpu: bool = False) -> "Layers":
         """Lays a config file over these layers.
 
         Args:
             path: TOML, or JSON where its name ends in `.json`.
             for_sweep: leave out what a JSON file holds of one trial alone, `OF_ONE_TRIAL`.
+            gpu: lay its section [gpu] over the others.
 
         Raises:
-            ConfigError: the file cannot be used; names it and the key.
+            ConfigError: the file cannot be used, also in a [gpu] that is not laid; names it and the key.
         """
         source, plain = display_path(path), is_json(path)
+        sections = read_config_file(path)
+        of_gpu = {} if plain else sections.pop(GPU, {})
+        if not isinstance(of_gpu, dict):
+            raise ConfigError(f"{source}: '{GPU}' must hold sections, such as [{GPU}.train], not {of_gpu!r}")
+        below = self._laid(sections, source, plain=plain, for_sweep=for_sweep)
+        if not of_gpu:
+            return below
+        # A mistake there is told on every machine.
+        above = below._laid(of_gpu, f"{source} [{GPU}]", plain=False, for_sweep=for_sweep)
+        return dataclasses.replace(above, gpu_sources=(*self.gpu_sources, source)) if gpu else below
+
+    def _laid(self, sections: Mapping[str, Any], source: str, *, plain: bool, for_sweep: bool) -> "Layers":
+        """Returns these layers below sections of a file; `plain`: they hold values alone."""
         settings, sweep, sweep_source, notes = dict(self.settings), self.sweep, self.sweep_source, list(self.notes)
-        for section, table in read_config_file(path).items():
+        for section, table in sections.items():
             if section not in (known := {name.partition(".")[0] for name in settings} | {"sweep"}):
-                raise ConfigError(f"{source}: {_unknown_section(section, known, self.kind)}")
+                raise ConfigError(f"{source}: {_unknown_section(section, {*known, GPU}, self.kind)}")
             if not isinstance(table, dict):
                 raise ConfigError(f"{source}: '{section}' must be a section, [{section}], not {table!r}")
             if section == "sweep":

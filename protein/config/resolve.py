@@ -81,6 +81,7 @@ def load(
     stored_source: str = "",
     flags: Mapping[str, Any] | None = None,
     for_sweep: bool = False,
+    gpu: bool = False,
     directory: Path = CONFIG_DIRECTORY,
 ) -> Layers:
     """Returns all layers of an environment's configuration.
@@ -92,6 +93,7 @@ def load(
         stored_source: where `stored` comes from, for messages.
         flags: values of dotted flags, which override everything.
         for_sweep: leave out what a `config.json` holds of one trial alone (see `Layers.with_file`).
+        gpu: lay the files' sections [gpu] over them: for a sweep whose trials run on a GPU.
         directory: holds `default.toml` (`gpt.toml` for language models), `python.toml` (for environments in Python,
             Gymnasium's too) and `<env>.toml`, named by `file_name`; any may be missing.
 
@@ -103,10 +105,13 @@ def load(
     for name in (kind.defaults, *(["python"] if ":" in env else []), file_name(env)):
         path = directory / f"{name}.toml"
         if path.exists():
-            layers = layers.with_file(path)
+            layers = layers.with_file(path, gpu=gpu)
     if config_file is not None:
-        layers = layers.with_file(config_file, for_sweep=for_sweep)
+        below = layers
+        layers = layers.with_file(config_file, for_sweep=for_sweep, gpu=gpu)
         layers.parameters()  # a range that no sweep could use is told by every command, before flags fix its value
+        if not gpu:
+            below.with_file(config_file, for_sweep=for_sweep, gpu=True).parameters()
     if stored:
         layers = layers.with_values(stored, stored_source)
     if kind is PPO:  # the text of a language model is a setting like others, data.path

@@ -16,6 +16,7 @@ Where a file is missing, nothing is said.
 import contextlib
 import dataclasses
 import functools
+import importlib.metadata
 import os
 import platform
 import re
@@ -385,6 +386,31 @@ def installed_gpus(nvml: Any = None) -> list[Gpu] | None:
         )
         for index, device in _gpus(nvml)
     ]
+
+
+def trains_on_gpu(device: str, *, given: bool, remote: bool, environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether a sweep's trials run on a GPU, as far as that is known before one of them begins.
+
+    Args:
+        device: `train.device`; with `auto` a trial takes a GPU where there is one and it pays.
+        given: whether trials are given GPUs.
+        remote: whether trials run on other machines, of which only `given` tells.
+        environment: its CUDA_VISIBLE_DEVICES may hide the GPUs of this machine.
+    """
+    if device != "auto":
+        return device.startswith("cuda")
+    if given or remote:
+        return given
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None and not _ID.match(visible.strip()):
+        return False
+    installed = installed_gpus()
+    return (DRIVER.exists() if installed is None else bool(installed)) and not _is_cpu_build()
+
+
+def _is_cpu_build() -> bool:
+    """Whether the installed torch is one without CUDA, by its version: loading it takes seconds."""
+    return importlib.metadata.version("torch").endswith("+cpu")
 
 
 def used_gpu_bytes(pids: Collection[int], nvml: Any = None) -> int:

@@ -11,7 +11,7 @@ from protein.trainer import kinds
 from protein.trainer.config import RunConfig, check_batch, load
 from protein.trainer.environments import spec
 from protein.trainer.errors import ConfigError
-from protein.trainer.settings import strip_ranges
+from protein.trainer.settings import OF_SWEEPS, strip_ranges
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -177,7 +177,7 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, name: str, content:
 def test_the_default_file_says_what_the_dataclasses_say() -> None:
     nested = tomllib.loads((CONFIGS / "default.toml").read_text())
     assert load(CONFIGS / "default.toml") == RunConfig()
-    given = {(section, key) for section, values in nested.items() if section != "sweep" for key in values}
+    given = {(section, key) for section, values in nested.items() if section not in OF_SWEEPS for key in values}
     known = {(section, key) for section, values in RunConfig().to_dict().items() for key in values}
     assert given == known
 
@@ -194,7 +194,7 @@ def test_every_range_holds_its_value_and_has_a_reason_above_it(file: Path) -> No
     for section, values in tomllib.loads(file.read_text()).items():
         for key, value in values.items():
             is_table = (section, key) == ("env", "args")  # of values, not a range
-            if section == "sweep" or is_table or not isinstance(value, dict) or value.keys() == {"value"}:
+            if section in OF_SWEEPS or is_table or not isinstance(value, dict) or value.keys() == {"value"}:
                 continue
             above = lines[next(i for i, line in enumerate(lines) if line.startswith(f"{key} = {{")) - 1]
             assert above.startswith("# "), f"{file.name}: the range of {section}.{key} has no reason above it"

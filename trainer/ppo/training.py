@@ -31,6 +31,7 @@ from ..machine.stopwatch import Stopwatch
 from ..model.policy import Policy
 from ..normalise import decided
 from ..progress import Progress, RunContext
+from . import memory
 from .overlap import Collector, InterleavedRollout, Snapshot
 from .rollout import Rollout
 from .state import Scores, TrainingState
@@ -73,6 +74,7 @@ class Training:
         self._spec = self._envs[0].spec
         self._agents = sum(env.num_agents for env in self._envs) * world.size  # of all processes
         self._full = self._agents * train.horizon  # steps of an iteration; the last one may have fewer
+        memory.require_memory(config, self._spec, memory.free_bytes(device), world.size)
         self._policy = Policy(
             self._spec,
             config.policy,

@@ -24,7 +24,7 @@ ENV = "text/python"
 
 def test_the_shipped_file_names_every_value_once() -> None:
     nested = tomllib.loads(SHIPPED.read_text())
-    assert list(nested) == [*LANGUAGE.sections, "sweep"]
+    assert list(nested) == [*LANGUAGE.sections, "sweep", "gpu"]
     assert set(flatten({name: nested[name] for name in LANGUAGE.sections})) == set(value_types(LANGUAGE))
 
 
