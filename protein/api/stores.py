@@ -11,7 +11,7 @@ from protein.errors import UsageError
 from protein.names import folder_name
 from protein.ports import Store
 from protein.spelling import nearest
-from protein.types import SweepRecord
+from protein.types import SweepRecord, TrialRecord
 from protein.view import commands
 
 if TYPE_CHECKING:
@@ -189,6 +189,16 @@ def find(store: Store, name: str | None) -> SweepRecord:
     if name not in sweeps:
         raise UsageError(f"there is no sweep '{name}'{nearest(name, sweeps)}")
     return sweeps[name]
+
+
+def find_trial(store: Store, sweep: SweepRecord, number: int) -> TrialRecord:
+    """Returns one trial with its curve. Raises `UsageError` where the sweep has none of this number."""
+    found = store.trials(sweep.id, numbers=[number])
+    if not found:
+        last = store.summaries([sweep.id])[sweep.id].total - 1
+        held = f"0 to {last}" if last >= 0 else "none yet"
+        raise UsageError(f"sweep '{sweep.spec.name}' has no trial {number}; it has {held}")
+    return found[0]
 
 
 def store_words(given: str | None) -> list[str]:

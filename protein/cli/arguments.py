@@ -388,6 +388,30 @@ class ViewArguments(StoreArguments):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class PlayArguments(StoreArguments):
+    """Play a trained agent's game in the browser, from one file that can be sent; take over with the keys.
+
+    Several names play beside each other, games of the same seeds."""
+
+    names: Positional[Annotated[tuple[str, ...], shown("[NAME ...]", "(default: the only sweep of the store)")]] = ()
+    """A sweep, whose recommended trial plays; the folder of a run or of a trial; or a checkpoint file."""
+    trial: Annotated[int | None, value_spec(int, "--trial"), shown("INT", "(default: the recommended one)")] = None
+    """Number of the sweep's trial."""
+    under: Under = None
+    """The best among configs that are expected to cost at most this much training time, as in 30s."""
+    human: Switch = False
+    """You begin. With a game's name, as in protein play pong --human, you need no agent."""
+    seed: Annotated[int, value_spec(int, "--seed")] = 0
+    """Source of the games' randomness."""
+    greedy: Switch = False
+    """Take the most probable action instead of sampling, where the run itself did not."""
+    output: Annotated[Path | None, shown("FILE", "(default: a temporary file, which is opened)", short="-o")] = None
+    """Write the file here, and do not open it."""
+    artifacts: Artifacts = None
+    """Where the files of sweeps are, if they were given --artifacts."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ReportArguments(StoreArguments):
     """Write one or several sweeps as one HTML file: the pages of protein view, to send or to keep."""
 

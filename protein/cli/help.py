@@ -26,7 +26,7 @@ DESCRIPTION = """Protein: cost-aware hyperparameter sweeps.
 GROUPS: Mapping[str, Sequence[str]] = {
     "Search and train": ("sweep", "train", "eval", "data"),
     "Read the result": ("status", "pareto", "best", "laws", "show", "note"),
-    "See and compare": ("view", "report", "plot", "compare"),
+    "See and compare": ("view", "play", "report", "plot", "compare"),
     "Steer a sweep that runs": ("try", "pause", "resume", "stop", "cancel"),
     "Move, keep and clean up": ("export", "import", "sync", "store", "clean", "rename", "rm"),
     "This machine": ("envs", "doctor"),

@@ -38,7 +38,7 @@ def run(command: Command) -> int:
         sweep = stores.find(store, arguments.sweep)
         if arguments.trial is not None:
             folder = stores.artifact_directory(stores.url(arguments.store), sweep.spec.name)
-            stored = [resuming.located(_found(store, sweep, arguments.trial), folder)]
+            stored = [resuming.located(stores.find_trial(store, sweep, arguments.trial), folder)]
         elif arguments.calibration:
             stored = store.trials(sweep.id, curves=False, last_points=True)
         else:  # a table shows each curve in a few characters
@@ -60,16 +60,6 @@ def run(command: Command) -> int:
     else:
         console.print(tables.trial(trials[0], console.width, kind_of(sweep.spec.config).unit))
     return 0
-
-
-def _found(store: Store, sweep: SweepRecord, number: int) -> TrialRecord:
-    """Returns one trial with its curve. Raises `UsageError` where the sweep has none of this number."""
-    found = store.trials(sweep.id, numbers=[number])
-    if not found:
-        last = store.summaries([sweep.id])[sweep.id].total - 1
-        held = f"0 to {last}" if last >= 0 else "none yet"
-        raise UsageError(f"sweep '{sweep.spec.name}' has no trial {number}; it has {held}")
-    return found[0]
 
 
 def _with_sketches(store: Store, sweep: SweepRecord, trials: Sequence[TrialRecord]) -> list[TrialRecord]:

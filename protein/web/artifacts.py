@@ -31,6 +31,7 @@ LOG_FILE = "trial.log"  # as every kind of trial calls it
 MAX_FOUND = 500  # lines of a log that a search returns
 MAX_LINE = 2_000  # characters of a line of the log
 PLAY_SECONDS = 120.0  # after which a playback is given up
+NO_CHECKPOINT = "it left no checkpoint"
 PLAYABLE = (".gif", ".png", ".jpg", ".jpeg", ".webp", ".mp4", ".webm")  # what the page shows itself
 
 
@@ -71,6 +72,15 @@ def find(root: Path, trial: TrialRecord, name: str) -> Path:
                 raise UsageError(f"{name} of trial {trial.number} cannot be read: {one.problem}")
             return one.path
     raise UsageError(f"trial {trial.number} has no file '{name[:80]}'")
+
+
+def checkpoint(root: Path, trial: TrialRecord) -> tuple[Path | None, str]:
+    """Returns the checkpoint that a trial has left; or why there is none that can be read."""
+    kept = [one for one in files(root, trial) if one.kind == "checkpoint"]
+    for one in reversed(kept):
+        if one.path is not None:
+            return one.path, ""
+    return None, f"its checkpoint cannot be read: {kept[-1].problem}" if kept else NO_CHECKPOINT
 
 
 def described(one: File) -> dict[str, Any]:

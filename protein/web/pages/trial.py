@@ -335,13 +335,10 @@ def checkpoint_of(
         now = "was interrupted" if record.state is TrialState.RUNNING and gone else now
         return None, f"the trial {now}; it leaves its {what} at its end"
     root = viewer.artifact_directory(sweep.spec.name)
-    kept = [one for one in artifacts.files(root, record) if one.kind == "checkpoint"]
-    for one in reversed(kept):
-        if one.path is not None:
-            return one.path, ""
-    if kept:
-        return None, f"its checkpoint cannot be read: {kept[-1].problem}"
-    return None, f"it left no checkpoint, so its {what} cannot {'write' if writes else 'play'}"
+    path, problem = artifacts.checkpoint(root, record)
+    if path is None and problem == artifacts.NO_CHECKPOINT:
+        problem += f", so its {what} cannot {'write' if writes else 'play'}"
+    return path, problem
 
 
 def _finite(ends: text.Range | None) -> list[float | None] | None:

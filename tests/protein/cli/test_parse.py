@@ -143,6 +143,7 @@ WORDS = {
     "sweep",
     "sweeps",
     "what",
+    "names",
     "of",
     "environment",
     "from_",

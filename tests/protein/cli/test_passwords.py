@@ -22,6 +22,7 @@ LINES = {
     "show": "show s",
     "compare": "compare s t",
     "plot": "plot front s",
+    "play": "play s -o s.html",
     "report": "report s",
     "note": "note s --trial 3 --tag x",
     "try": "try s --lr 0.1",
@@ -39,7 +40,7 @@ LINES = {
     "sweep": "sweep --env pong --name s --max-trials 1",
     "import": "import optuna x.db",
 }
-SLOW = ("report", "plot", "compare", "laws", "best")
+SLOW = ("play", "report", "plot", "compare", "laws", "best")
 POSITIONAL = ("store check", "store upgrade", "store backup", "store move", "view")
 BROKEN = (
     "postgresql://me:{s}@127.0.0.1:1/db",

@@ -6,16 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from node import run_module
-from policy_files import FRAME_SKIP, make_checkpoint
+from policy_files import make_checkpoint, native_game
 
-from protein import envs_c
 from protein.envs_c import worlds
 from protein.trainer.export import export_policy
-from protein.trainer.model import saved as policies
-from protein.trainer.model.policy import Policy
-from protein.trainer.normalise import Moments, Normalizer
 
 # Of each game some policies; together they have everything that a policy can have.
 CASES: list[tuple[str, dict[str, Any], bool]] = [
@@ -35,36 +30,6 @@ CASES: list[tuple[str, dict[str, Any], bool]] = [
     ("snake", {"encoder": "cnn", "channels": 4}, False),
     ("snake", {"recurrence": "lstm", "hidden_size": 16}, False),
 ]
-
-
-@torch.inference_mode()
-def play(path: Path, seed: int, index: int, steps: int) -> tuple[bytes, bytes, Any]:
-    """Plays greedily, as `Actor` does. Returns actions, trajectory, and outputs with values, `T x M x rows + 1`."""
-    saved = policies.read(path)
-    spec = envs_c.spec(saved.config.env.name)
-    policy = Policy(spec, saved.config.policy, generator=torch.Generator())
-    policy.load_state_dict(saved.group("policy"))
-    scaling = saved.group("scaling")
-    normalizer = Normalizer(Moments.saved(scaling, Normalizer.NAME), torch.device("cpu")) if scaling else None
-    envs = envs_c.VecEnv(spec.name, 1, seed=seed, frame_skip=FRAME_SKIP, first_index=index)
-    agents = envs.num_agents
-    observations = np.zeros((agents, spec.observation_size), spec.observation_dtype)
-    rewards = np.zeros(agents, np.float32)
-    terminals, truncations = np.zeros((2, agents), np.bool_)
-    envs.reset(seed, observations)
-    state = None
-    taken, seen, outputs = [], [observations.tobytes()], []
-    for _ in range(steps):
-        given = torch.from_numpy(observations)
-        given = given if normalizer is None else normalizer.apply(given)
-        resets = torch.from_numpy(terminals | truncations).unsqueeze(0)
-        output, state = policy(given.unsqueeze(0), state, resets)
-        actions = policy.distribution.mode(output[: policy.action_rows]).numpy()
-        outputs.append(torch.cat([output.t(), policy.values(output).unsqueeze(1)], dim=1).numpy().copy())
-        envs.step(actions, observations, rewards, terminals, truncations)
-        taken.append(actions.tobytes())
-        seen += [observations.tobytes(), rewards.tobytes(), terminals.tobytes(), truncations.tobytes()]
-    return b"".join(taken), b"".join(seen), np.stack(outputs)
 
 
 # Continuous actions differ in their last digits, so those games are led by the native run's actions.
@@ -105,7 +70,7 @@ def test_every_kind_of_policy_plays_the_native_game(tmp_path: Path) -> None:
         path = tmp_path / f"{number}.safetensors"
         make_checkpoint(path, name, options, normalised=normalised, seed=number)
         steps = 20 if name == "snake" else 100 if "encoder" in options else 250
-        taken, seen, outputs = play(path, seed=number, index=number % 3, steps=steps)
+        taken, seen, outputs = native_game(path, seed=number, index=number % 3, steps=steps)
         expected.append((seen, outputs))
         case = {"seed": number, "index": number % 3, "steps": steps, "actions": base64.b64encode(taken).decode()}
         case["wasm"] = base64.b64encode(worlds.read(name)).decode()

@@ -25,6 +25,7 @@ from protein.space import Float, Space
 from protein.storage import open_store
 from protein.types import Measurement, Outcome, Suggestion, SuggestionKind, SweepSpec, TrialEnd
 from protein.web import report
+from protein.web.packing import PackingError
 from protein.web.report import Refused, address, ask, finished
 from protein.web.viewer import Viewer
 
@@ -402,12 +403,12 @@ def test_modules_are_packed_after_those_that_they_import(tmp_path: Path) -> None
 
 def test_modules_that_cannot_be_packed_are_a_defect(tmp_path: Path) -> None:
     circle = page_of(tmp_path / "a", lib__a_js='import { b } from "./b.js";', lib__b_js='import { a } from "./a.js";')
-    with pytest.raises(report.PackingError, match=r"modules import each other: lib/a.js -> lib/b.js -> lib/a.js"):
+    with pytest.raises(PackingError, match=r"modules import each other: lib/a.js -> lib/b.js -> lib/a.js"):
         report.page(circle)
-    with pytest.raises(report.PackingError, match=r"app.js imports lib/none.js, which is not there"):
+    with pytest.raises(PackingError, match=r"app.js imports lib/none.js, which is not there"):
         report.page(page_of(tmp_path / "b", app_js='import { a } from "./lib/none.js";'))
     closing = page_of(tmp_path / "c", report__boot_js="const a = '</script>';")
-    with pytest.raises(report.PackingError, match="must not hold a closing tag"):
+    with pytest.raises(PackingError, match="must not hold a closing tag"):
         report.document(report.page(closing), {}, title="", summary="", static=closing)
 
 
