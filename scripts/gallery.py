@@ -8,25 +8,84 @@ page stays small.
 """
 
 import argparse
+import base64
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from protein.envs_c import worlds
+from protein.trainer.evaluate import evaluate
+from protein.trainer.export import export_policy
 from protein.trainer.machine import checkpoint
+from protein.view import text
+from protein.web.packing import html_of, packed
 
+ROOT = Path(__file__).resolve().parents[1]
 UNITS = {False: 64, True: 128}  # of hidden layers; True: for the longest time
+TEXT = (
+    "What do the seconds buy? The same game, played by policies that were trained for different times on two cores of a"
+    " busy machine. Arrow keys or WASD take over, Escape hands back."
+)
+BODY = """<main id="main" class="games"><h1>Protein's games</h1><div id="notices" role="status"></div>
+<div id="games" class="play"><noscript><p>This page needs JavaScript.</p></noscript></div></main>"""
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--games", nargs="+", default=worlds.names(), choices=worlds.names())
+    parser.add_argument("--games", nargs="+", default=_configured(), choices=worlds.names())
     parser.add_argument("--seconds", nargs="+", type=float, default=[1.0, 10.0, 60.0])
     parser.add_argument("--runs", type=Path, default=Path("runs/gallery"))
     parser.add_argument("--into", type=Path, default=Path("docs/gallery"))
     arguments = parser.parse_args()
-    for game in arguments.games:
-        trained(game, sorted(arguments.seconds), arguments.runs)
+    times = sorted(set(arguments.seconds))
+    try:
+        games = [
+            {
+                "name": game,
+                "wasm": _text(worlds.read(game)),
+                "policies": list(map(_shown, trained(game, times, arguments.runs))),
+            }
+            for game in arguments.games
+        ]
+    except subprocess.CalledProcessError as error:
+        return error.returncode  # which said why
+    arguments.into.mkdir(parents=True, exist_ok=True)
+    path = arguments.into / "index.html"
+    path.write_text(document(games), encoding="utf-8")
+    print(f"{path}: {path.stat().st_size / 1e6:.2f} MB")
+    return 0
+
+
+def document(games: list[dict[str, Any]]) -> str:
+    """Returns the page's HTML. What a game holds is said at the head of play/gallery.js."""
+    return html_of(
+        packed(["play/gallery.js"], styles=["css/base.css", "play/play.css"]),
+        {"text": TEXT, "games": games},
+        start="play/gallery.js",
+        title="Protein: games",
+        body=BODY,
+        fails="This browser cannot show the games (ERROR).",
+        kind="play-alone",
+        wasm=True,
+    )
+
+
+def _configured() -> list[str]:
+    """Returns the games that a page can play and that have a config with values that solve them."""
+    return [name for name in worlds.names() if (ROOT / "configs" / f"{name}.toml").exists()]
+
+
+def _shown(path: Path) -> dict[str, Any]:
+    """Returns a policy as the page shows it, with its mean score in new episodes."""
+    made = checkpoint.read(path)
+    scores = evaluate(path, env=path.stem.rpartition("-")[0]).scores
+    note = f"score {text.score(sum(scores) / len(scores))}, {made.steps:,} steps"
+    return {"title": text.seconds(made.elapsed_seconds), "note": note, "policy": _text(export_policy(path, half=True))}
+
+
+def _text(file: bytes) -> str:
+    return base64.b64encode(file).decode()
 
 
 def trained(game: str, times: list[float], runs: Path) -> list[Path]:
@@ -46,4 +105,4 @@ def trained(game: str, times: list[float], runs: Path) -> list[Path]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

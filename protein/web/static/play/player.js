@@ -251,7 +251,7 @@ function stage({ title, note, open, instead }, { alone, wake, said, failed }) {
       rows.push({ component: i, action, first: first[i], button, share });
       return button;
     }), match.world.continuousActions ? h("span", { class: "play-mean", role: "img", "aria-label": "the action" }, h("i")) : null)),
-    match.game.steer ? h("p", { class: "faint", text: "Arrow keys: the way to go." }) : null);
+    match.game.steer ? h("p", { class: "faint", text: "The arrow keys choose the direction." }) : null);
   }
 
   function touch(match) {
@@ -350,7 +350,7 @@ function stage({ title, note, open, instead }, { alone, wake, said, failed }) {
 /** How a game is played, in words for a screen reader. */
 function handling(match) {
   const own = match.game.actions.flat().filter(([, key]) => key);
-  const keys = match.game.steer ? "The arrow keys are the way to go." : own.length ? `Keys: ${own.map(([name, key]) => `${SIGNS[key] ? `arrow ${key}` : key}, ${name}`).join("; ")}.` : "";
+  const keys = match.game.steer ? "The arrow keys choose the direction." : own.length ? `Keys: ${own.map(([name, key]) => `${SIGNS[key] ? `arrow ${key}` : key}, ${name}`).join("; ")}.` : "";
   return `${keys} ${match.policy ? "A key takes over, Escape hands back." : ""}`.trim();
 }
 
