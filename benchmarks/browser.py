@@ -8,13 +8,12 @@ Playwright (the developers' tools). Pictures a second are at most the screen's, 
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
+import machine
 from playwright.sync_api import Page, sync_playwright
-from results import RESULTS, machine
 
 # Counts the pictures that the player's own loop draws: it asks for each.
 COUNTS = """
@@ -27,6 +26,11 @@ globalThis.requestAnimationFrame = (draw) => ask((now) => {
   pictures.spent += performance.now() - begun;
 });
 """
+OPENED = """async () => {
+  while (!(document.querySelector(".play-view canvas")?.width > 300)) await new Promise((next) => setTimeout(next));
+  const games = [...document.querySelectorAll(".games-list a")].map((link) => link.hash.slice(1));
+  return { milliseconds: performance.now(), games };
+}"""
 FIRST = """async (name) => {
   const begun = performance.now();
   document.querySelector(`a[href="#${name}"]`).click();
@@ -73,16 +77,13 @@ def main() -> int:
     for row in rows:
         first, (rate, spent), (fast, fast_spent) = row["first_ms"], row["x1"], row["x16"]
         print(f"{row['game']:10} {first:18.0f} {rate:25.1f} {fast:8.1f} {spent:23.2f} {fast_spent:8.2f}")
-    result = {"machine": machine(), "bytes": size, "opened_ms": opened["milliseconds"], "games": rows}
-    (RESULTS / "browser.json").write_text(json.dumps(result, indent=1) + "\n")
+    machine.write_result("browser", rows, bytes=size, opened_ms=opened["milliseconds"])
     return 0
 
 
 def _opened(page: Page) -> dict[str, Any]:
-    page.wait_for_function("document.querySelector('.play-view canvas')?.width > 300")
-    return page.evaluate(
-        "() => ({ milliseconds: performance.now(), games: [...document.querySelectorAll('.games-list a')].map((link) => link.hash.slice(1)) })"
-    )
+    found: dict[str, Any] = page.evaluate(OPENED)
+    return found
 
 
 def _row(page: Page, name: str, seconds: float) -> dict[str, Any]:
@@ -90,7 +91,11 @@ def _row(page: Page, name: str, seconds: float) -> dict[str, Any]:
         page.evaluate("[...document.querySelectorAll('.games-list a')].at(-1).click()")
         page.wait_for_timeout(500)
     first = page.evaluate(FIRST, name)
-    return {"game": name, "first_ms": first, **{f"x{speed}": page.evaluate(RATE, [seconds, str(speed)]) for speed in (1, 16)}}
+    return {
+        "game": name,
+        "first_ms": first,
+        **{f"x{speed}": page.evaluate(RATE, [seconds, str(speed)]) for speed in (1, 16)},
+    }
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ function playing(world, seed = 1) {
   const draw = random(seed);
   return {
     asked: 0, resets: 0,
-    reset() { this.resets += 1; },
+    reset(...ended) { this.resets += !ended.length || ended.some((flags) => flags.some(Boolean)); },
     act() {
       this.asked += 1;
       const choice = (i) => Math.floor(draw() * world.actionSizes[i % world.actionComponents]);

@@ -217,6 +217,48 @@ function arena(court, state) {
   }
 }
 
+const FRONTIER = { side: 128, stride: 138, margin: 5, view: 48, full: 4, edge: 16 };
+const TRIBES = [BLUE, RED, AMBER, VIOLET];
+const GOODS = [[108, 214, 130], [94, 170, 255], [190, 140, 90], [170, 176, 190]]; // food, water, wood, ore
+
+/** The surroundings of the first agent, or of its home where it is not there; and all who live, small, in the corner. */
+function frontier(court, { agents, ground, barrier, folk, home }) {
+  const { side, stride, margin, view, full, edge } = FRONTIER;
+  const lives = agents.state[0] === 1;
+  const middle = lives ? agents.at[0] : home[0];
+  const [top, left] = [Math.floor(middle / stride), middle % stride].map((at) => Math.max(margin - 1, Math.min(at - view / 2, stride - margin + 1 - view)));
+  court.cells(view, view, (row, column) => {
+    const cell = (top + row) * stride + left + column;
+    if (barrier[cell]) return barrier[cell] === edge ? FAINT : `rgb(150 156 172 / ${0.3 + barrier[cell] / 20})`;
+    const good = GOODS[(ground[cell] >> 4) - 1];
+    return good ? `rgb(${good.join(" ")} / ${0.07 + (0.22 * (ground[cell] & 15)) / full})` : null;
+  });
+  const tile = 2 / view;
+  const at = (cell) => [((cell % stride) - left + 0.5) * tile - 1, 1 - (Math.floor(cell / stride) - top + 0.5) * tile];
+  const inside = ([x, y]) => Math.abs(x) < 1 && Math.abs(y) < 1;
+  for (const [tribe, cell] of home.entries()) {
+    const place = at(cell);
+    if (!inside(place)) continue;
+    court.box(...place, 1.4 * tile, 1.4 * tile, TRIBES[tribe], 0.5 * tile);
+    court.box(...place, 1.1 * tile, 1.1 * tile, BACKGROUND, 0.4 * tile);
+  }
+  for (let slot = agents.at.length - 1; slot >= 0; slot -= 1) {
+    const place = at(agents.at[slot]);
+    if (agents.state[slot] !== 1 || !inside(place)) continue;
+    const colour = slot === 0 ? GREEN : TRIBES[Math.floor((slot * 4) / agents.at.length)];
+    court.disc(...place, 0.42 * tile, agents.did[slot] > 2 ? LIGHT : colour); // builds, strikes or trades
+    court.box(place[0], place[1] + 0.62 * tile, 0.45 * tile, 0.07 * tile, FAINT);
+    court.box(place[0] - 0.45 * tile * (1 - agents.health[slot] / 8), place[1] + 0.62 * tile, (0.45 * tile * agents.health[slot]) / 8, 0.07 * tile, colour);
+  }
+  const [x, y, half] = [0.8, 0.8, 0.18]; // the whole land
+  court.box(x, y, half + 0.006, half + 0.006, FAINT);
+  court.box(x, y, half, half, BACKGROUND);
+  const small = (cell) => [x + half * ((2 * ((cell % stride) - margin) + 1) / side - 1), y - half * ((2 * (Math.floor(cell / stride) - margin) + 1) / side - 1)];
+  for (let slot = agents.at.length - 1; slot >= 0; slot -= 1) {
+    if (agents.state[slot] === 1) court.box(...small(agents.at[slot]), 0.006, 0.006, slot === 0 ? GREEN : TRIBES[Math.floor((slot * 4) / agents.at.length)]);
+  }
+}
+
 /** Any environment: a bar for each number that the first agent observes, upwards where it is positive. */
 function bars(court, state, observation) {
   const values = Array.from(observation.subarray(0, MOST_BARS), (value) => (Number.isFinite(value) ? value : 0));
@@ -260,6 +302,12 @@ export const GAMES = {
     picture: entities, size: [1.1, 1.1], framesPerSecond: 20, moving: { agent_x: 0.3, agent_y: 0.3, creature_x: 0.2, creature_y: 0.2 },
     score: (state) => state.felled,
     actions: [[["stay"], ["right", "right"], ["left", "left"]], STAY_UP_DOWN, [["do nothing"], ["strike nearest", "1"], ["strike 2nd", "2"], ["strike 3rd", "3"], ["strike 4th", "4"], ["mend", "5"]]],
+  },
+  frontier: {
+    picture: frontier, size: [1, 1], framesPerSecond: 8, score: ({ agents }) => agents.age[0],
+    actions: [[["stay"], ["north", "up"], ["east", "right"], ["south", "down"], ["west", "left"]],
+      [["do nothing"], ["gather", "1"], ["consume", "2"], ["build", "3"], ["strike", "4"], ["trade", "5"]],
+      [["here"], ["to the north", "i"], ["to the east", "l"], ["to the south", "k"], ["to the west", "j"]]],
   },
   g2048: { picture: g2048, size: [1.1, 1.1], framesPerSecond: 4, score: (state) => state.points, actions: [FOUR_WAYS], waits: () => true },
   maze: { picture: maze, size: [1, 1], framesPerSecond: 8, actions: [FOUR_WAYS], waits: () => true },

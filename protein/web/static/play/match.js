@@ -37,7 +37,7 @@ export class Match {
     this.policy?.reset();
     // `frames` of the step have been taken, `shown` of them are seen; `age`: frames since the policy was asked.
     Object.assign(this, { episode, frames: 0, shown: 0, age: Infinity, clock: 0, rest: 0, decisions: 0, reward: 0, ended: null, whole: false, said: null, before: null, held: [], taps: [] });
-    this.state = this.world.state();
+    this.see(null);
   }
 
   /** Moves on by frames, a number that need not be whole; until `enough()`. Returns how many whole frames it moved. */
@@ -79,7 +79,9 @@ export class Match {
     return this.ended ?? this.game.score?.(this.state) ?? this.reward;
   }
 
+  /** Looks at the world again. `seen` counts how often. */
   see(before) {
+    this.seen = (this.seen ?? 0) + 1;
     this.before = before && Object.keys(before).length ? before : null;
     this.state = this.world.state(this.shown);
   }
@@ -121,8 +123,8 @@ export class Match {
     const found = world.step();
     Object.assign(this, { frames, shown: 0, age: this.age + frames, decisions: this.decisions + 1, reward: this.reward + found.rewards[0] });
     this.whole = found.ended === world.agents;
-    if (found.ended && !this.whole) this.policy?.reset(found.terminals, found.truncations);
-    if (found.terminals[0] || found.truncations[0]) {
+    if (!this.whole) this.policy?.reset(found.terminals, found.truncations);
+    if ((found.terminals[0] || found.truncations[0]) && found.lengths[0] > 0) { // else it has just come
       this.ended = found.scores[0];
       this.scores.push(this.ended);
       this.reward = 0;

@@ -168,7 +168,7 @@ function stage({ title, note, open, instead }, { alone, wake, said, failed }) {
   const figures = h("div", { class: "play-figures" }, h("div", {}, h("span", { class: "muted", text: "score" }), score, ended), h("div", { class: "play-value" }, h("span", { class: "muted", text: "value" }), value, history), taking);
   const room = h("section", { class: "play-stage", "aria-label": title || "Player" },
     alone && !title ? null : h("div", { class: "play-title" }, h("h3", { text: title }), note ? h("span", { class: "muted", text: note }) : null), view, figures, actions);
-  let [rows, drawn, counted] = [[], 0, -1];
+  let [rows, seen, drawn, counted] = [[], -1, 0, -1];
   const self = { room, view, match: null, stopped: false, open: begin, show, take, fail, try: attempt };
   tell("Loading the game.");
   return self;
@@ -310,7 +310,9 @@ function stage({ title, note, open, instead }, { alone, wake, said, failed }) {
     const ratio = devicePixelRatio || 1;
     const { clientWidth, clientHeight } = view;
     if (!clientWidth || !clientHeight) return;
-    fit(canvas, clientWidth * ratio, clientHeight * ratio);
+    const fits = fit(canvas, clientWidth * ratio, clientHeight * ratio);
+    if (fits && seen === match.seen && !match.before) return; // the picture is there
+    seen = match.seen;
     draw(canvas.getContext("2d"), match.game, match.picture(), match.world.observation.subarray(0, match.world.observationSize), canvas.width, canvas.height);
     score.textContent = figure.format(match.score);
     const { length } = match.scores;
@@ -360,10 +362,12 @@ function placed(component) {
   return component.map(([name, key], action) => ({ name, key, action, place: places.includes(key) ? places.indexOf(key) : places.length })).sort((one, other) => one.place - other.place);
 }
 
+/** Gives a canvas a size in pixels. Returns whether it had it, with what is drawn on it. */
 function fit(canvas, width, height) {
   const [wide, high] = [Math.max(1, Math.round(width)), Math.max(1, Math.round(height))];
-  if (canvas.width !== wide) canvas.width = wide;
-  if (canvas.height !== high) canvas.height = high;
+  if (canvas.width === wide && canvas.height === high) return true;
+  Object.assign(canvas, { width: wide, height: high }); // which clears it
+  return false;
 }
 
 /** The line of the last values, between the least and the greatest of them. */
