@@ -217,13 +217,15 @@ function arena(court, state) {
   }
 }
 
-const FRONTIER = { side: 128, stride: 138, margin: 5, view: 48, full: 4, edge: 16 };
+const FRONTIER = { margin: 5, view: 48, full: 4, edge: 16 };
 const TRIBES = [BLUE, RED, AMBER, VIOLET];
 const GOODS = [[108, 214, 130], [94, 170, 255], [190, 140, 90], [170, 176, 190]]; // food, water, wood, ore
 
 /** The surroundings of the first agent, or of its home where it is not there; and all who live, small, in the corner. */
 function frontier(court, { agents, ground, barrier, folk, home }) {
-  const { side, stride, margin, view, full, edge } = FRONTIER;
+  const { margin, view, full, edge } = FRONTIER;
+  const stride = Math.sqrt(ground.length);
+  const side = stride - 2 * margin;
   const lives = agents.state[0] === 1;
   const middle = lives ? agents.at[0] : home[0];
   const [top, left] = [Math.floor(middle / stride), middle % stride].map((at) => Math.max(margin - 1, Math.min(at - view / 2, stride - margin + 1 - view)));
@@ -333,6 +335,8 @@ export const GAMES = {
     steer: ({ bodies }, direction) => [0, 2, 0, 1][(direction - bodies.heading[0] + 4) & 3], // it cannot turn round
   },
 };
+
+for (const variant of ["frontier16", "frontier1024", "frontier_tribes"]) GAMES[variant] = GAMES.frontier;
 
 /** Returns how a world looks and is played. */
 export function look(world) {

@@ -1,6 +1,6 @@
 """What the player in the page costs: time to the first picture, pictures a second, size.
 
-python benchmarks/browser.py [docs/gallery/index.html] [--seconds 3]
+python benchmarks/play_page.py [docs/gallery/index.html] [--seconds 3]
 
 Opens a file of games in headless Chromium, without a network, and plays each game with all its policies beside each
 other. The first picture is timed from the choice of a game until its canvas has been drawn. Needs Chromium and
@@ -77,7 +77,7 @@ def main() -> int:
     for row in rows:
         first, (rate, spent), (fast, fast_spent) = row["first_ms"], row["x1"], row["x16"]
         print(f"{row['game']:10} {first:18.0f} {rate:25.1f} {fast:8.1f} {spent:23.2f} {fast_spent:8.2f}")
-    machine.write_result("browser", rows, bytes=size, opened_ms=opened["milliseconds"])
+    machine.write_result("play_page", rows, bytes=size, opened_ms=opened["milliseconds"])
     return 0
 
 
