@@ -7,6 +7,7 @@ import no more. It needs no fixture of `conftest.py`. With `GPU_TESTS_ON=cpu` it
 
 import contextlib
 import dataclasses
+import functools
 import os
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from language_runs import write_corpus
 from ppo_runs import small
 from whole_runs import go, same, tensors
 
+from protein.trainer import kernels
 from protein.trainer.config import RunConfig
 from protein.trainer.kinds import Config
 from protein.trainer.language.config import LanguageConfig
@@ -100,6 +102,72 @@ def test_a_recorded_run_of_a_language_model_is_the_usual_one(train: dict[str, An
     recorded = language(tmp_path / "data", **train, graphs="on")
     usual = dataclasses.replace(recorded, train=dataclasses.replace(recorded.train, graphs="off"))
     assert_same(recorded, usual, tmp_path)
+
+
+@pytest.mark.skipif(DEVICE.type == "cpu", reason="the stand-in sees no compiled passes")
+def test_compiled_passes_are_recorded_as_they_are(tmp_path: Path) -> None:
+    assert_same(ppo("mlp", compile=True, graphs="on"), ppo("mlp", compile=True, graphs="off"), tmp_path)
+
+
+def normal(*shape: int, seed: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+STEPS, AGENTS, UNITS = 12, 7, 8
+LAYERS: dict[str, tuple[Any, list[torch.Tensor], int]] = {  # function, its inputs, and how many of them have a gradient
+    "advantages": (
+        functools.partial(kernels.advantages, gamma=0.99, gae_lambda=0.95),
+        [
+            normal(STEPS, AGENTS, seed=1),
+            normal(STEPS + 1, AGENTS, seed=2),
+            normal(STEPS, AGENTS, seed=3) > 1,
+            normal(STEPS, AGENTS, seed=4).exp(),
+        ],
+        0,
+    ),
+    "mingru": (
+        kernels.mingru_sequence,
+        [
+            normal(STEPS, AGENTS, UNITS, seed=1),
+            normal(STEPS, AGENTS, UNITS, seed=2),
+            normal(AGENTS, UNITS, seed=3),
+            normal(STEPS, AGENTS, seed=4) > 1,
+        ],
+        2,
+    ),
+    "lstm": (
+        kernels.lstm_sequence,
+        [
+            normal(STEPS, AGENTS, UNITS, seed=1),
+            normal(4 * UNITS, UNITS, seed=2) / 3,
+            normal(4 * UNITS, UNITS, seed=3) / 3,
+            normal(4 * UNITS, seed=4),
+            normal(AGENTS, 2 * UNITS, seed=5),
+            normal(STEPS, AGENTS, seed=6) > 1,
+        ],
+        4,
+    ),
+}
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_what_goes_over_time_is_the_same_on_the_device(layer: str, dtype: torch.dtype) -> None:
+    """Outputs and gradients against those of the CPU in float64; there the kernels' own tests have the definition."""
+    function, inputs, trained = LAYERS[layer]
+    found = []
+    for device, kind in ((torch.device("cpu"), torch.float64), (DEVICE, dtype)):
+        given = [tensor.to(device, kind if tensor.is_floating_point() else tensor.dtype) for tensor in inputs]
+        given = [tensor.requires_grad_(index < trained) for index, tensor in enumerate(given)]
+        results = function(*given)
+        results = [results] if isinstance(results, torch.Tensor) else list(results)
+        if trained:
+            by_output = normal(*results[0].shape, seed=9).to(results[0])
+            results += torch.autograd.grad(results[0], given[:trained], by_output)
+        found.append([result.detach().cpu().double() for result in results])
+    tolerance = 1e-10 if dtype == torch.float64 else 1e-4  # products of float32 may be of TF32: see `Arithmetic`
+    for expected, result in zip(*found, strict=True):
+        torch.testing.assert_close(result, expected, rtol=tolerance, atol=tolerance)
 
 
 def test_a_profile_waits_for_the_device_and_changes_nothing(tmp_path: Path) -> None:

@@ -122,10 +122,10 @@ def lstm_sequence_by_torch(
     """Computes what `lstm_sequence` does, on any device and in any precision; the state stays in that of `state`."""
     (h, c), weight, outputs = state.detach().chunk(2, dim=1), w_hh.t(), []
     gates_x = torch.nn.functional.linear(inputs, w_ih, bias).to(state.dtype)
-    keep = resets.logical_not().unsqueeze(2)
+    zero, reset = state.new_zeros(()), resets.unsqueeze(2)
     for t in range(len(gates_x)):
         # Selected, not multiplied by 0: the state before a reset must have no effect, even if it is NaN.
-        h, c = h.where(keep[t], 0.0), c.where(keep[t], 0.0)
+        h, c = torch.where(reset[t], zero, h), torch.where(reset[t], zero, c)
         h, c = _cell(gates_x[t], h @ weight, c)
         outputs.append(h)
     return torch.stack(outputs), torch.cat([h, c], dim=1).detach()

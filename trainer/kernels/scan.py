@@ -52,21 +52,22 @@ def _scan(
     reach = decays.clone(memory_format=torch.contiguous_format).view(of.shape)
     cut = None if cuts is None else cuts.reshape(-1, length, *cuts.shape[1:])
     since = None if cut is None else cut.cumsum(1) > 0
+    zero = y.new_zeros(())
+
+    def kept(values: torch.Tensor, cut: torch.Tensor | None, *where: Any) -> torch.Tensor:
+        """Returns what of some values counts: selected, not multiplied by 0, which would keep NaN."""
+        return values if cut is None else torch.where(cut[where], zero, values)
+
     for t in range(1, length):
-        of[:, t].addcmul_(reach[:, t], _kept(of[:, t - 1], cut, (slice(None), t)))
+        of[:, t].addcmul_(reach[:, t], kept(of[:, t - 1], cut, slice(None), t))
         reach[:, t].mul_(reach[:, t - 1])
     if since is not None:
         reach.masked_fill_(since, 0.0)
     for block in range(1, len(of)):
-        of[block, -1].addcmul_(reach[block, -1], _kept(of[block - 1, -1], since, (block, -1)))
+        of[block, -1].addcmul_(reach[block, -1], kept(of[block - 1, -1], since, block, -1))
     rest = slice(1, None), slice(None, -1)
-    of[rest].addcmul_(reach[rest], _kept(of[:-1, -1:], since, rest))
+    of[rest].addcmul_(reach[rest], kept(of[:-1, -1:], since, *rest))
     return y
-
-
-def _kept(values: torch.Tensor, cut: torch.Tensor | None, where: tuple[Any, ...]) -> torch.Tensor:
-    """Returns what of some values counts: selected, not multiplied by 0, which would keep NaN."""
-    return values if cut is None else torch.where(cut[where], 0.0, values)
 
 
 class _Scan(torch.autograd.Function):
