@@ -31,6 +31,7 @@ import torch
 from .config import TrainConfig
 from .environments import VectorEnv, playing
 from .errors import TrainerError
+from .machine.cuda import to_device
 from .machine.distributed import World
 
 CLIP = 10.0  # standard deviations beyond which an observation is cut off
@@ -121,6 +122,9 @@ class Normalizer:
     def __init__(self, moments: Moments, device: torch.device) -> None:
         self._device = device
         self.moments = Moments.none(len(moments.mean))
+        # Where they stay, because what is recorded on a GPU reads them there.
+        self._numbers = torch.zeros(2, len(moments.mean), device=device)
+        self._mean, self._scale = self._numbers
         self.absorb(moments)
 
     def absorb(self, moments: Moments) -> None:
@@ -130,8 +134,7 @@ class Normalizer:
         # A feature that has never changed is only centred.
         changes = deviation > LEAST_SPREAD * np.abs(mean)
         scale = np.divide(1.0, deviation, out=np.ones_like(deviation), where=changes)
-        self._mean = torch.from_numpy(mean).float().to(self._device)
-        self._scale = torch.from_numpy(scale).float().to(self._device)
+        self._numbers.copy_(to_device(torch.from_numpy(np.stack([mean, scale])).float(), self._device))
 
     def apply(self, observations: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         """Returns observations `M x D`, of any type, normalised, in float32. `out` may be where they are."""

@@ -277,8 +277,8 @@ def standing_in() -> Iterator[None]:
 
 
 def is_apart(device: torch.device) -> bool:
-    """Whether the device has memory of its own, so that the host sends it what it reads."""
-    return device.type != "cpu" or _standing_in > 0
+    """Whether a network acts on this device in launches of its own: there are graphs there, whether recorded or not."""
+    return not _missing(device)
 
 
 def _missing(device: torch.device) -> str:

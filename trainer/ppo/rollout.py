@@ -9,6 +9,8 @@ values of all steps are read from it at once.
 The noise that turns outputs into actions is drawn for the whole rollout at once. With several processes, each process
 draws the noise of all agents and uses the columns of its own agents. So an agent acts as it would in one process.
 
+On a GPU the network acts in one launch a step (`protein.trainer.ppo.acting`), and the rows are there.
+
 Environments that step beside the policy or beside the update are in `protein.trainer.ppo.overlap`, which a first reader
 may skip.
 
@@ -31,12 +33,15 @@ from ..environments import VectorEnv, playing, resume
 from ..environments.base import joined
 from ..machine.cuda import host_zeros, to_device
 from ..machine.distributed import ALONE, World
+from ..machine.graphs import Recorder, is_apart
 from ..machine.precision import autocast
 from ..machine.stopwatch import Stopwatch
 from ..model.policy import Policy
 from ..normalise import Conditioning
+from .acting import Records, Stage
 
-Finals = list[tuple[int, torch.Tensor, torch.Tensor]]  # of truncated episodes: step, agents, outputs
+LATER = 256  # steps whose final observations are valued at once, so that memory stays bounded
+Finals = list[tuple[int, npt.NDArray[np.int64], torch.Tensor]]  # of truncated episodes: step, agents, outputs
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,19 +119,21 @@ class Buffers:
         device: torch.device,
         pin: bool,
         idles: bool = False,
+        stages: Sequence[Stage] = (),
     ) -> None:
-        """`idles`: some agents may have ended while others play on."""
+        """`idles`: some agents may have ended while others play on. `stages`: of the groups, on a GPU."""
         agents, distribution = columns[-1].stop, policy.distribution
-        on_host = device.type == "cpu"
+        on_host = device.type == "cpu" or bool(stages)
 
         def own(*shape: int) -> torch.Tensor:
             return host_zeros(*shape, pin=pin) if on_host else torch.zeros(*shape, device=device)
 
+        self._pin, self._device, kept = pin, device, 0 if stages else horizon
         # On the host, where the environment writes. Row T of the observations is what the next rollout starts from.
-        self.observations = host_zeros(
-            horizon + 1, agents, spec.observation_size, dtype=policy.observation_dtype, pin=pin
-        )
-        self.actions = host_zeros(horizon, agents, distribution.components, dtype=distribution.dtype, pin=pin)
+        # With stages, where the environment writes then, there are rows only to compute the running means of.
+        self._shape, self._dtype = (horizon + 1, agents, spec.observation_size), policy.observation_dtype
+        self.observations = host_zeros(kept and horizon + 1, *self._shape[1:], dtype=self._dtype, pin=pin)
+        self.actions = host_zeros(kept, agents, distribution.components, dtype=distribution.dtype, pin=pin)
         self.rewards = host_zeros(horizon, agents, pin=pin)
         self.terminals = torch.zeros(horizon, agents, dtype=torch.bool)
         self.truncations = torch.zeros(horizon, agents, dtype=torch.bool)
@@ -136,32 +143,36 @@ class Buffers:
         self.ended = host_zeros(horizon + 1, agents, dtype=torch.bool, pin=pin)
         # On the network's device. On a CPU the observations are the host's own buffer.
         self.device_observations = self.observations if on_host else self.observations.to(device)
-        self.outputs = own(policy.rows, horizon + 1, agents)
-        self.logprobs = own(horizon, agents)
+        self.outputs = own(policy.rows, kept and horizon + 1, agents)
+        self.logprobs = own(kept, agents)
+        self.records = Records(policy, spec, horizon, agents, device) if stages else None  # in place of all of these
         # Actions as the network writes them; on a CPU, in the environment's own buffer.
         self.device_actions = self.actions if on_host else self.actions.to(device)
         # Row t: the states that are zeroed before step t, because their episode ended at step t - 1.
         self.resets = self.ended if on_host else self.ended.to(device)
         self.resets.fill_(True)
-        self._device = device
         # Views of each group's columns, made once, because slicing in the loop costs as much as a small kernel.
         self.rows = [
             [
                 Row(
-                    self.actions[t, of_group].numpy(),
-                    self.observations[t + 1, of_group].numpy(),
+                    stages[index].actions if stages else self.actions[t, of_group].numpy(),
+                    stages[index].observations if stages else self.observations[t + 1, of_group].numpy(),
                     self.rewards[t, of_group].numpy(),
                     self.terminals[t, of_group].numpy(),
                     self.truncations[t, of_group].numpy(),
                 )
                 for t in range(horizon)
             ]
-            for of_group in columns
+            for index, of_group in enumerate(columns)
         ]
 
     def separate_(self) -> None:
         """Gives the network observations of its own, in float32, because it reads other numbers than the raw ones."""
-        self.device_observations = torch.zeros(self.observations.shape, device=self._device)
+        if self.records is None:
+            self.device_observations = torch.zeros(self._shape, device=self._device)
+        else:
+            self.observations = host_zeros(*self._shape, dtype=self._dtype, pin=self._pin)
+            self.records.separate_()
 
 
 class Group:
@@ -169,12 +180,13 @@ class Group:
 
     def __init__(self, envs: VectorEnv, columns: slice) -> None:
         self.envs = envs
+        self.stage: Stage | None = None  # where it acts, on a GPU
         self.columns = columns
         self.rows: list[Row] = []  # of the buffers that are being filled
         self.playing: npt.NDArray[np.bool_] | None = None  # likewise, `T` rows; None: all agents play
         shape = (envs.num_agents, envs.spec.observation_size)
         self.final_observations = np.zeros(shape, envs.spec.observation_dtype)
-        self.finals: list[tuple[int, npt.NDArray[np.int64], npt.NDArray[Any]]] = []  # step, agents, rows
+        self.finals: list[tuple[int, npt.NDArray[np.int64], npt.NDArray[Any]]] = []  # step, agents of it, rows
 
     def step(self, t: int) -> None:
         """Steps the environments."""
@@ -226,13 +238,21 @@ class Rollout:
         agents, spec = ends[-1], envs[0].spec
         pin = pin or device.type == "cuda"
         idles = any(playing(env) is not None for env in envs)
-        self._buffers = [Buffers(policy, spec, horizon, columns, device, pin, idles) for _ in range(keep)]
-        self._now = self._buffers[-1]  # those of the last rollout
         noise_rows = policy.distribution.noise_rows
-        self._all_noise = torch.zeros(horizon, noise_rows, agents * world.size, device=device)
+        self._all_noise = torch.zeros(horizon + 1, noise_rows, agents * world.size, device=device)
         self._noise = self._all_noise[..., agents * world.rank : agents * (world.rank + 1)]
         self._state = torch.zeros(agents, policy.state_size, device=device) if policy.state_size else None
         self._groups = [self._group(env, of_group) for env, of_group in zip(envs, columns, strict=True)]
+        stages = []
+        if is_apart(device):
+            for group in self._groups:
+                group.stage = Stage(
+                    policy, spec, group.columns, self._noise, self._state, device=device, precision=precision
+                )
+                stages.append(group.stage)
+        self._buffers = [Buffers(policy, spec, horizon, columns, device, pin, idles, stages) for _ in range(keep)]
+        self._now = self._buffers[-1]  # those of the last rollout
+        self._later: list[tuple[int, npt.NDArray[np.int64], npt.NDArray[Any], torch.Tensor | None]] = []
         self._horizon = self._start = horizon
         self._idled = False  # whether an agent did not act in some step of the last batch
         self.conditioning = Conditioning()
@@ -251,6 +271,22 @@ class Rollout:
         if conditioning.normalizer is not None:
             for buffers in self._buffers:
                 buffers.separate_()
+        for group in self._groups:
+            if group.stage is not None:
+                group.stage.normalizer = conditioning.normalizer
+
+    def record(self, recorder: Recorder) -> None:
+        """Records acting, where the recorder does, once the observations' treatment is settled."""
+        wanted = (
+            [] if recorder.reason else [(group.stage, own.records) for group in self._groups for own in self._buffers]
+        )
+        for stage, records in wanted:
+            assert stage is not None and records is not None
+            if not stage.record(recorder, records):
+                for other, _ in wanted:
+                    assert other is not None
+                    other.forget()
+                return
 
     def settle(self, batch: Batch, world: World) -> Batch:
         """Merges what the last batch has observed, over all processes; returns it with its rewards scaled.
@@ -273,8 +309,15 @@ class Rollout:
         """Starts every environment anew. The next `collect` continues from there."""
         self._start = self._horizon
         for group in self._groups:
-            group.envs.reset(seed, self._now.observations[self._start, group.columns].numpy())
+            group.envs.reset(seed, self._latest(group))
         self._now.resets[self._start] = True
+
+    def _latest(self, group: Group) -> npt.NDArray[Any]:
+        """Returns the observations of a group that the next rollout begins with, `M x D`."""
+        if group.stage is not None:
+            return group.stage.observations
+        latest: npt.NDArray[Any] = self._now.observations[self._start, group.columns].numpy()
+        return latest
 
     def state(self) -> dict[str, torch.Tensor]:
         """Returns everything that the next `collect` depends on, apart from the policy."""
@@ -282,7 +325,7 @@ class Rollout:
             f"environments.{index}": torch.from_numpy(np.frombuffer(group.envs.get_state(), np.uint8).copy())
             for index, group in enumerate(self._groups)
         }
-        state["observations"] = self._now.observations[self._start].clone()
+        state["observations"] = torch.from_numpy(np.concatenate([self._latest(group) for group in self._groups]))
         state["resets"] = self._now.resets[self._start].clone()
         state["actions_generator"] = self._generator.get_state()
         if self._state is not None:
@@ -296,11 +339,12 @@ class Rollout:
             KeyError, ValueError: it comes from other environments.
         """
         self._start = self._horizon
-        self._now.observations[self._start].copy_(state["observations"])
+        for group in self._groups:
+            np.copyto(self._latest(group), state["observations"][group.columns].numpy())
         self._now.resets[self._start].copy_(state["resets"])
         for index, group in enumerate(self._groups):
             saved = state[f"environments.{index}"].numpy().tobytes()
-            if not resume(group.envs, saved, self._now.observations[self._start, group.columns].numpy()):
+            if not resume(group.envs, saved, self._latest(group)):
                 self._now.resets[self._start, group.columns] = True
         drawn = state["actions_generator"]
         if drawn.numel() == self._generator.get_state().numel():
@@ -330,7 +374,8 @@ class Rollout:
         before = self._now
         self._buffers.append(self._buffers.pop(0))
         self._now = now = self._buffers[-1]
-        now.observations[0].copy_(before.observations[self._start])
+        if now.records is None:
+            now.observations[0].copy_(before.observations[self._start])
         now.resets[0].copy_(before.resets[self._start])
         for group, rows in zip(groups, now.rows, strict=True):
             group.rows = rows
@@ -343,7 +388,12 @@ class Rollout:
         switch("rollout_forward")
         for group in groups:
             self._value_final_observations(group, finals)
-            self._forward(group, steps, advance=False)
+            if group.stage is None:
+                self._forward(group, steps, advance=False)
+            else:
+                self._fill(group, group.stage, steps)
+                group.stage.value(self._records, steps)
+        self._value_later(finals)
         batch = self._batch(steps, initial, finals)
         switch("other")
         return batch
@@ -363,6 +413,10 @@ class Rollout:
 
     def _act(self, group: Group, t: int) -> None:
         """Chooses the actions of one group at step `t` and hands them to the environment's buffer."""
+        if group.stage is not None:
+            self._fill(group, group.stage, t)
+            group.stage.act(self._records, t)
+            return
         distribution, columns = self._policy.distribution, group.columns
         self._forward(group, t, advance=True)
         actions = self._now.device_actions[t, columns]
@@ -376,6 +430,21 @@ class Rollout:
             actions.nan_to_num_()  # an environment would refuse NaN; the update finds it too, and reports it
         if self._now.device_actions is not self._now.actions:
             self._now.actions[t, columns].copy_(actions)  # waits for the device, as nothing else in the loop does
+
+    @property
+    def _records(self) -> Records:
+        assert self._now.records is not None
+        return self._now.records
+
+    def _fill(self, group: Group, stage: Stage, t: int) -> None:
+        """Completes the block of a group for step `t`: its observations are there already."""
+        ended = self._now.ended[t, group.columns].numpy()
+        if t:
+            row = group.rows[t - 1]
+            np.logical_or(row.terminals, row.truncations, out=ended)
+        np.copyto(stage.resets, ended)
+        if self.conditioning.normalizer is not None:  # whose running means come from all rows
+            np.copyto(self._now.observations[t, group.columns].numpy(), stage.observations)
 
     def _forward(self, group: Group, t: int, *, advance: bool) -> None:
         """Runs the network on the observations of step `t`; moves the recurrent state only where `advance`."""
@@ -401,20 +470,45 @@ class Rollout:
     def _value_final_observations(self, group: Group, finals: Finals) -> None:
         """Runs the network on the final observations of the episodes that were truncated in the group's last step."""
         for t, cut, rows in group.finals:
-            agents = to_device(torch.from_numpy(cut), self.device) + group.columns.start
+            of_all = cut + group.columns.start
+            agents = None if self._state is None else to_device(torch.from_numpy(of_all), self.device)
+            if group.stage is not None:
+                self._later.append((t, of_all, rows, None if self._state is None else self._state[agents]))
+                continue
             observations = to_device(torch.from_numpy(rows), self.device)
             if self.conditioning.normalizer is not None:
                 observations = self.conditioning.normalizer.apply(observations)
             state = None if self._state is None else self._state[agents]
             output, _ = self._policy(observations.unsqueeze(0), state)
-            finals.append((t, agents, output))
+            finals.append((t, of_all, output))
         group.finals.clear()
 
+    def _value_later(self, finals: Finals) -> None:
+        """Runs the network on the final observations of a whole rollout at once: on a GPU few launches count."""
+        for first in range(0, len(self._later), LATER):
+            part = self._later[first : first + LATER]
+            observations = to_device(torch.from_numpy(np.concatenate([rows for *_, rows, _ in part])), self.device)
+            if self.conditioning.normalizer is not None:
+                observations = self.conditioning.normalizer.apply(observations)
+            states = [state for *_, state in part if state is not None]
+            output, _ = self._policy(observations.unsqueeze(0), torch.cat(states) if states else None)
+            for (t, agents, *_), of_step in zip(
+                part, output.split([len(agents) for _, agents, *_ in part], dim=1), strict=True
+            ):
+                finals.append((t, agents, of_step))
+        self._later.clear()
+
     def _batch(self, steps: int, initial: torch.Tensor | None, finals: Finals) -> Batch:
-        outputs = self._now.outputs[:, : steps + 1]
-        switch = self._stopwatch.switch
+        records, switch = self._now.records, self._stopwatch.switch
         switch("copy")
-        actions = self._now.device_actions[:steps].permute(2, 0, 1).contiguous()
+        if records is None:
+            outputs = self._now.outputs[:, : steps + 1]
+            actions = self._now.device_actions[:steps].permute(2, 0, 1).contiguous()
+            observations, logprobs = self._now.device_observations[:steps], self._now.logprobs[:steps]
+            ends = self._now.resets[: steps + 1]
+        else:
+            outputs, actions, logprobs = records.outputs(steps), records.actions(steps), records.logprobs(steps)
+            observations, ends = records.observations[:steps], records.resets(self._now.ended[: steps + 1])
         rewards = to_device(self._now.rewards[:steps], self.device)
         follows = None if self.conditioning.rewards is None else torch.zeros_like(rewards)
         resets = self._now.resets[:steps]
@@ -424,22 +518,21 @@ class Rollout:
             self._now.observations[:steps], self._now.rewards[:steps], resets, played if self._idled else None
         )
         switch("rollout_forward")
-        values = self._policy.values(outputs)
+        values = self._policy.values(outputs).contiguous()
         if finals:
             # After a truncation the episode would have continued, so the value of its final observation counts.
             final_values = self._policy.values(torch.cat([output for *_, output in finals], dim=1)).float()
-            for (t, agents, _), of_step in zip(
-                finals, torch.split(final_values, [len(a) for _, a, _ in finals]), strict=True
-            ):
-                (rewards if follows is None else follows)[t].index_add_(0, agents, of_step, alpha=self._gamma)
+            places = np.concatenate([t * rewards.shape[1] + agents for t, agents, _ in finals])
+            into = (rewards if follows is None else follows).view(-1)
+            into.index_add_(0, to_device(torch.from_numpy(places), self.device), final_values, alpha=self._gamma)
         return Batch(
-            observations=self._now.device_observations[:steps],
+            observations=observations,
             actions=actions,
-            logprobs=self._now.logprobs[:steps],
+            logprobs=logprobs,
             values=values,
             rewards=rewards,
-            ends=self._now.resets[1 : steps + 1],
-            resets=resets,
+            ends=ends[1:],
+            resets=ends[:steps],
             state=initial,
             playing=None if played is None else to_device(played, self.device),
             follows=follows,

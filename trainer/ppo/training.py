@@ -23,8 +23,8 @@ from ..environments import ASYNC, VectorEnv, closing, groups, kind_of, make, pla
 from ..errors import ConfigError, DivergedError
 from ..evaluate import envs_for, play
 from ..events import RunResult, Stopped
-from ..machine import graphs
 from ..machine.checkpoint import Checkpoint
+from ..machine.graphs import Recorder, in_words
 from ..machine.precision import env_threads, half_convolutions
 from ..machine.precision_table import precisions_of
 from ..machine.stopwatch import Stopwatch
@@ -155,17 +155,7 @@ class Training:
         if self._config.train.compile:
             self._prepare(self._config.train.minibatch_size // self._world.size)
             timings["compile"] = self._ppo.compile(self._spec.observation_size, own_agents, self._horizons())
-        if not self._ppo.recorder.reason and self._config.train.horizon in self._horizons():
-            began = time.perf_counter()
-            normalised = self._rollout.conditioning.normalizer is not None
-            self._ppo.record(
-                self._spec.observation_size,
-                own_agents,
-                self._config.train.horizon,
-                dtype=torch.float32 if normalised else self._policy.observation_dtype,
-                idles=any(playing(env) is not None for env in self._envs),
-            )
-            timings["graphs"] = time.perf_counter() - began
+        recorders = self._record(timings)
         start = progress.start(
             self._config.subject,
             parameters=sum(p.numel() for p in self._policy.parameters()),
@@ -173,7 +163,7 @@ class Training:
             compiled=self._ppo.compiled,
             notes=notes,
         )
-        start["graphs"] = graphs.in_words({"update": self._ppo.recorder})
+        start["graphs"] = in_words(recorders)
         start["normalize_observations"] = self._rollout.conditioning.normalizer is not None
         start["scale_rewards"] = self._rollout.conditioning.scales
         if self._precisions != (self._config.train.precision,) * 2:
@@ -227,6 +217,30 @@ class Training:
         if used:
             self._rollout.reset(self._envs_seed)
         return notes
+
+    def _record(self, timings: dict[str, float]) -> dict[str, Recorder]:
+        """Records what the run computes again and again; returns what tells of each part whether it is recorded."""
+        began, train, own_agents = time.perf_counter(), self._config.train, self._agents // self._world.size
+        on_host = self._rollout.device.type != self._context.device.type
+        acting = Recorder(
+            self._context.device, train.graphs, forbidden="train.cpu_inference acts on the CPU" if on_host else ""
+        )
+        recorders = {"acting": acting, "update": self._ppo.recorder}
+        if all(recorder.reason for recorder in recorders.values()):
+            return recorders
+        self._prepare(own_agents)
+        self._rollout.record(acting)
+        if train.horizon in self._horizons():
+            normalised = self._rollout.conditioning.normalizer is not None
+            self._ppo.record(
+                self._spec.observation_size,
+                own_agents,
+                train.horizon,
+                dtype=torch.float32 if normalised else self._policy.observation_dtype,
+                idles=any(playing(env) is not None for env in self._envs),
+            )
+        timings["graphs"] = time.perf_counter() - began
+        return recorders
 
     def _train(self) -> Stopped:
         """Trains until the steps are done, the time is up or a signal came. Returns which of the three."""
