@@ -85,8 +85,9 @@ def _found(name: str | None, arguments: PlayArguments) -> Found:
     Raises:
         UsageError: there is nothing of that name, or it has left no agent.
     """
-    if name is not None and (path := _checkpoint(Path(name))) is not None:
-        if arguments.trial is not None or arguments.under is not None:
+    chooses = arguments.trial is not None or arguments.under is not None
+    if name and (path := _checkpoint(Path(name))) is not None:
+        if chooses:
             raise UsageError(f"--trial and --under choose among a sweep's trials, and {name} is a checkpoint")
         run = checkpoint_header(path) or {}
         known = [f"{run['steps']:,} steps in {text.seconds(run['elapsed_seconds'])} of training"] if run else []
@@ -99,7 +100,7 @@ def _found(name: str | None, arguments: PlayArguments) -> Found:
             store = stack.enter_context(stores.opened(arguments.store))
             sweep = stores.find(store, name)
         except ProteinError as error:
-            if arguments.human and name in worlds.names():
+            if arguments.human and not chooses and name in worlds.names():
                 return play.Player(env=name, title=name, note="played by you", policy=None), None
             raise _unknown(name, error) from error
         trial, path = _trial(store, sweep, arguments)
@@ -117,7 +118,7 @@ def _checkpoint(path: Path) -> Path | None:
 
 def _unknown(name: str | None, error: ProteinError) -> ProteinError:
     """Returns the error for a name that is neither a checkpoint nor a sweep."""
-    if name is None:
+    if not name:
         return error
     if Path(name).is_dir():
         return UsageError(f"{name} is a folder without {TRAINERS_FILE}, which a run writes, and no sweep of the store")

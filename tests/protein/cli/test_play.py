@@ -72,6 +72,8 @@ def test_a_file_that_would_be_large_has_weights_of_16_bits(folder: Path, run: Ru
 def test_what_cannot_be_played_is_refused_in_a_line(agents: Path, run: Run) -> None:
     assert run.error("play snake").startswith("there is no sweep 'snake'")
     assert run.error("play snake").endswith("to play snake yourself, add --human")
+    assert run.error("play snake --human --trial 3").startswith("there is no sweep 'snake'")
+    assert run.error("play ''").startswith("there is no sweep ''")
     assert run.error("play none/checkpoint.safetensors").startswith(
         "there is no checkpoint none/checkpoint.safetensors"
     )
