@@ -182,6 +182,22 @@ class EvalConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class SelfPlayConfig:
+    """Opponents that are the run's own past policies, for environments with sides; see docs/self-play.md."""
+
+    on: bool = False
+    """Plays against past policies of the run, and rates it by the environment's scripts: its score is that rating."""
+    present_share: float = 0.5
+    """Share of the environments that play against each other, where both sides learn; the others meet the pool."""
+    pool_size: int = 8
+    """Past policies that are kept, evenly spread over the run so far."""
+    hardness: float = 1.0
+    """How much rather it meets those that it seldom beats: chances are (1 - its mean result)^hardness; 0: all alike."""
+    rated_games: int = 64
+    """Games against scripts beside the training, which is not learnt from; their results are the training score."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class RunConfig(SectionedConfig):
     """Everything that defines one training run."""
 
@@ -189,6 +205,7 @@ class RunConfig(SectionedConfig):
     policy: PolicyConfig = dataclasses.field(default_factory=PolicyConfig)
     train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
     eval: EvalConfig = dataclasses.field(default_factory=EvalConfig)
+    selfplay: SelfPlayConfig = dataclasses.field(default_factory=SelfPlayConfig)
 
     def validate(self) -> None:
         """Raises `ConfigError` for a value out of range or values that contradict each other."""
@@ -220,6 +237,8 @@ class RunConfig(SectionedConfig):
             raise ConfigError(f"policy.separate_value needs a built-in policy without memory, got {other}")
         if self.env.double_buffer and self.env.num_envs % 2:
             raise ConfigError(f"env.num_envs must be even with env.double_buffer, got {self.env.num_envs}")
+        if self.env.double_buffer and self.selfplay.on:
+            raise ConfigError("env.double_buffer must be false with selfplay.on, whose games are stepped as one batch")
         check_device(self.train.device)
         _check_precisions(self.train)
         if self.eval.episodes % self.eval.num_envs:
@@ -230,6 +249,8 @@ class RunConfig(SectionedConfig):
 
     def check_processes(self, processes: int) -> None:
         """Raises `ConfigError` unless the environments can be shared evenly."""
+        if processes > 1 and self.selfplay.on:
+            raise ConfigError(f"selfplay.on needs one process, whose pool it is, got {processes}: use --nproc 1")
         parts = processes * (2 if self.env.double_buffer else 1)
         if self.env.num_envs % parts:
             halves = " of two halves each (env.double_buffer)" if self.env.double_buffer else ""
@@ -309,6 +330,7 @@ _LIMITS: Limits = {
         "score_window": COUNT,
     },
     "eval": {"episodes": COUNT, "num_envs": (1, 2**20)},
+    "selfplay": {"present_share": UNIT, "pool_size": (2, 64), "hardness": (0, 100), "rated_games": (1, 2**16)},
 }
 
 

@@ -18,6 +18,7 @@ import torch
 from protein.spelling import counted
 
 from .environments import VectorEnv, closing, make, playing, spec
+from .environments.sides import Anchored, of_one_side, rating
 from .errors import ConfigError, TrainerError
 from .machine import checkpoint as checkpoints
 from .machine.precision import Arithmetic, env_threads, half_convolutions, resolve_device, resolve_threads
@@ -37,6 +38,9 @@ def ignore(done: int, of: int) -> None:
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EvalResult:
     """Scores of the episodes played: their mean, their standard deviation, and all of them, ordered by agent.
+
+    Of a run with `[selfplay]` the scores are results against the scripts, and `score` is their rating, with its error;
+    see `protein.trainer.environments.sides`.
 
     `score_error` is the standard error of the mean. Agents of one environment share a game, so their scores are not
     independent: it is that of the games' means, and NaN for fewer than two games.
@@ -88,7 +92,10 @@ def evaluate(
         )
     count, where = resolve_threads(threads), resolve_device(device)
     config = saved.config
-    num_envs = envs_for(episodes, num_envs, spec(env, saved.args_of(env)).agents_per_env)
+    described = spec(env, saved.args_of(env))
+    rated = config.selfplay.on and described.sides > 1  # a checkpoint of another environment is refused below
+    agents = (of_one_side(described) if rated else described).agents_per_env
+    num_envs = envs_for(episodes, num_envs, agents)
     envs = make(
         env,
         num_envs,
@@ -97,6 +104,8 @@ def evaluate(
         threads=env_threads(num_envs, count),
         args=saved.args_of(env),
     )
+    if rated:
+        envs = Anchored(envs)
     with closing(envs), Arithmetic(where, count, config.train.precision) as arithmetic:
         policies.require_env(saved, checkpoint_path, envs.spec)
         half = half_convolutions(where, config.train.precision)
@@ -185,10 +194,15 @@ def play(
                     break
     scores_played = tuple(score for of_agent in played for score in of_agent)
     games = _games(played, envs.num_agents // envs.num_envs)
+    score = statistics.fmean(scores_played) if scores_played else float("nan")
+    error = statistics.stdev(games) / math.sqrt(len(games)) if len(games) > 1 else math.nan
+    if isinstance(envs, Anchored) and scores_played:
+        low, score, high = (rating(envs.whole, mean) for mean in (score - error, score, score + error))
+        error = (high - low) / 2
     return EvalResult(
-        score=statistics.fmean(scores_played) if scores_played else float("nan"),
+        score=score,
         score_std=statistics.pstdev(scores_played) if scores_played else float("nan"),
-        score_error=statistics.stdev(games) / math.sqrt(len(games)) if len(games) > 1 else math.nan,
+        score_error=error,
         episodes=len(scores_played),
         seconds=time.perf_counter() - began,
         scores=scores_played,

@@ -7,7 +7,7 @@ process reads its own part back.
 import collections
 import dataclasses
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,8 +49,9 @@ class Scores:
     mean would be biased.
     """
 
-    def __init__(self, window: int, world: World) -> None:
-        self._window, self._world = window, world
+    def __init__(self, window: int, world: World, mean: Callable[[Sequence[float]], float] = statistics.fmean) -> None:
+        """`mean`: what the scores of a full window make together."""
+        self._window, self._world, self._mean = window, world, mean
         self._last: collections.deque[tuple[int, float]] = collections.deque(maxlen=window)  # (moment, score)
         self._episodes = 0
 
@@ -71,7 +72,7 @@ class Scores:
         # A stable sort: those of one moment stay in the order of processes.
         merged = sorted((entry for of_one, _ in gathered for entry in of_one), key=lambda entry: entry[0])
         scores = [score for _, score in merged[-self._window :]]
-        mean = statistics.fmean(scores) if len(scores) == self._window else None
+        mean = self._mean(scores) if len(scores) == self._window else None
         return ScoreSummary(scores, mean, sum(count for _, count in gathered))
 
 
@@ -146,6 +147,11 @@ class TrainingState:
             raise CheckpointError(
                 f"cannot resume {path}: it was trained with {saved.config.env}, not with {config.env}: "
                 "use the same [env] settings"
+            )
+        if saved.config.selfplay != config.selfplay:
+            raise CheckpointError(
+                f"cannot resume {path}: it was trained with {saved.config.selfplay}, not with {config.selfplay}: "
+                "use the same [selfplay] settings"
             )
         checkpoints.load_weights_(self.policy, saved.group("policy"), path)
         _require_same_policy(saved.config.policy, config.policy, path)

@@ -12,7 +12,9 @@ The evaluation has a fifth stream, so its episodes are new, and the random play 
 """
 
 import dataclasses
+import statistics
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,7 @@ import torch
 
 from ..config import RunConfig, check_batch
 from ..environments import ASYNC, VectorEnv, closing, groups, kind_of, make, playing
+from ..environments.sides import Anchored, rating
 from ..errors import ConfigError, DivergedError
 from ..evaluate import envs_for, play
 from ..events import RunResult, Stopped
@@ -34,6 +37,7 @@ from ..progress import Progress, RunContext
 from . import memory
 from .overlap import Collector, InterleavedRollout, Snapshot
 from .rollout import Rollout
+from .selfplay import SelfPlay
 from .state import Scores, TrainingState
 from .trainable import require_trainable
 from .update import PPO
@@ -46,6 +50,7 @@ class Training:
         train, device, world = config.train, context.device, context.world
         acting_in, update_in = self._precisions = context.precisions or precisions_of(config, device)
         in_precisions = dataclasses.replace(train, precision=acting_in, update_precision=update_in, train_fp16=False)
+        self._selfplay: SelfPlay | None = None
         self._config, self._context, self._world, self._stopwatch = config, context, world, context.stopwatch
         self.progress = Progress(
             train,
@@ -61,9 +66,14 @@ class Training:
         self._evaluation_seed, self._envs_seed, self._random_seed = evaluation, envs, random_play
         share = config.env.num_envs // world.size
         halves = 2 if config.env.double_buffer and kind_of(config.env.name) != ASYNC else 1
-        made = _make_envs(
-            config, share, envs, context.threads, first_index=world.rank * share, parts=halves, training=True
-        )
+        made: list[VectorEnv]
+        if config.selfplay.on:
+            self._selfplay = SelfPlay(config, envs, env_threads(config.env.num_envs, context.threads))
+            made = [self._selfplay]
+        else:
+            made = _make_envs(
+                config, share, envs, context.threads, first_index=world.rank * share, parts=halves, training=True
+            )
         if torch.get_default_dtype() != torch.float32:
             raise ConfigError(
                 f"'{config.env.name}' has set torch's default type to {torch.get_default_dtype()}, and networks are of "
@@ -123,8 +133,19 @@ class Training:
                 stopwatch=self._stopwatch,
                 prepare=lambda: context.arithmetic.prepare_threads(own_agents, layer),
             )
+        scored = self._agents
+        mean: Callable[[Sequence[float]], float] = statistics.fmean
+        if self._selfplay is not None:
+            self._selfplay.join(
+                self._policy if snapshot is None else snapshot.policy,
+                horizon=train.horizon,
+                device=acting,
+                normalizer=lambda: self._rollout.conditioning.normalizer,
+            )
+            whole, scored = self._selfplay.whole, self._selfplay.scored_agents
+            mean = lambda scores: rating(whole, statistics.fmean(scores))  # noqa: E731
         self._rollout.reset(envs)
-        self._scores = Scores(max(train.score_window, self._agents), world)
+        self._scores = Scores(max(train.score_window, scored), world, mean)
         self._state = TrainingState(
             spec=self._spec,
             policy=self._policy,
@@ -181,6 +202,8 @@ class Training:
             how = self._config.eval
             num_envs = envs_for(how.episodes, how.num_envs, self._spec.agents_per_env)
             (envs,) = _make_envs(self._config, num_envs, self._evaluation_seed, self._context.threads)
+            if self._selfplay is not None:
+                envs = Anchored(envs)
             self._prepare(envs.num_agents)
             with closing(envs):
                 evaluation = play(
