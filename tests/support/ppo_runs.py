@@ -14,4 +14,9 @@ SMALL: dict[str, dict[str, Any]] = {
 
 
 def small(**sections: dict[str, Any]) -> RunConfig:
-    return RunConfig.from_dict({name: values | sections.get(name, {}) for name, values in SMALL.items()})
+    return RunConfig.from_dict(
+        {
+            name: values | sections.get(name, {})
+            for name, values in (SMALL | {name: {} for name in sections if name not in SMALL}).items()
+        }
+    )

@@ -25,6 +25,7 @@ from protein import envs_c
 from protein.envs_c import EnvSpec, Episodes
 
 from ..errors import ConfigError
+from . import VectorEnv
 
 SCALE = 400.0  # points of Elo at which the better of two is expected to win ten of eleven
 MARGIN = 1 / 512  # of a mean result: one drawn among 256 that are won, about as many as an evaluation has
@@ -49,8 +50,8 @@ def side_of_rows(spec: EnvSpec, games: int) -> Rows:
 
 def of_one_side(spec: EnvSpec) -> EnvSpec:
     """Returns the description of an environment of which one side is shown. Its scores are results, where rated."""
-    rated = {"score_range": (0.0, 1.0), "solved_score": 1.0} if spec.script_ratings else {}
-    return dataclasses.replace(spec, agents_per_env=spec.agents_per_env // spec.sides, sides=1, **rated)
+    alone = dataclasses.replace(spec, agents_per_env=spec.agents_per_env // spec.sides, sides=1)
+    return dataclasses.replace(alone, score_range=(0.0, 1.0), solved_score=1.0) if spec.script_ratings else alone
 
 
 def results(spec: EnvSpec, scores: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -58,7 +59,8 @@ def results(spec: EnvSpec, scores: npt.NDArray[np.float32]) -> npt.NDArray[np.fl
     if not spec.script_ratings:
         return scores
     low, high = spec.score_range
-    return np.clip((scores - np.float32(low)) / np.float32(high - low), 0, 1).astype(np.float32)
+    share: npt.NDArray[np.float32] = ((scores - low) / (high - low)).clip(0, 1).astype(np.float32)
+    return share
 
 
 def rating(spec: EnvSpec, mean: float) -> float:
@@ -72,7 +74,7 @@ def rating(spec: EnvSpec, mean: float) -> float:
         return mean
     target = min(max(mean, MARGIN), 1 - MARGIN)
     anchors = np.array(spec.script_ratings)
-    low, high = anchors.min() - 10 * SCALE, anchors.max() + 10 * SCALE
+    low, high = min(spec.script_ratings) - 10 * SCALE, max(spec.script_ratings) + 10 * SCALE
     for _ in range(64):  # bisection: the expectation rises with the rating
         middle = 0.5 * (low + high)
         if expected(middle, anchors).mean() < target:
@@ -127,8 +129,9 @@ class Anchored:
 
     resumable = True
 
-    def __init__(self, games: envs_c.VecEnv) -> None:
-        """`games`: of an environment with sides and scripts."""
+    def __init__(self, games: VectorEnv) -> None:
+        """`games`: of an environment of ours with sides and scripts."""
+        assert isinstance(games, envs_c.VecEnv)
         whole, num = games.spec, games.num_envs
         self.games, self.spec = games, of_one_side(whole)
         self.whole, self.num_envs, self.num_agents = whole, num, num * self.spec.agents_per_env
