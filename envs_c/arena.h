@@ -36,9 +36,9 @@
  *   charge, mends nothing or strikes one that is down has no effect and no cost.
  * A frame: all agents move; then agents with less than 6 charges take all crystals near them, one crystal perhaps by
  *   several; then all act on what is there now.
- * Reward: 0.1 for each of the agent's own strikes and -0.1 for each that it took, and for everybody in a team 0.25 for
- *   each enemy that goes down or ally that is up again, and -0.25 for the opposite; summed over the frames of a step.
- *   All rewards of both teams sum to 0.
+ * Reward: 0.1 for each of the agent's own strikes that reached an enemy, and for everybody in a team 0.25 for each enemy
+ *   that goes down or ally that is up again, and -0.25 for the opposite; summed over the frames of a step. Being struck
+ *   costs nothing by itself: else two teams that strike alike would gain nothing by meeting, and learn to keep away.
  * Ends: all agents together. Terminal when no agent of a team stands; truncated after ARENA_MAX_FRAMES frames that did
  *   not end it. A step stops at the frame that ends the episode. Score of an episode: own agents standing minus the
  *   other team's, in [-4, 4]. Against oneself it is 0 on average, so no score counts as solved.
@@ -107,7 +107,7 @@ typedef struct arena_t {
     int32_t growing[ARENA_CRYSTALS];         /* frames until it is there */
     int32_t slots[ARENA_AGENTS][ARENA_TEAM]; /* the enemies as each agent saw them, nearest first */
     int32_t ally[ARENA_AGENTS];              /* the nearest ally as each agent saw it */
-    int32_t gained[ARENA_AGENTS];            /* strikes made minus strikes taken, since the episode began */
+    int32_t strikes[ARENA_AGENTS];           /* that reached an enemy, since the episode began */
     int32_t standing[2];
     int32_t frames;
     int32_t decisions;
@@ -227,7 +227,7 @@ static inline void arena_take_crystals(arena_t *env) {
 
 /* All strikes and mendings of a frame, of agents that stood before any of them. */
 static inline void arena_act(arena_t *env, const int32_t *actions) {
-    int32_t change[ARENA_AGENTS] = {0}, struck[ARENA_AGENTS] = {0};
+    int32_t change[ARENA_AGENTS] = {0};
     for (int32_t i = 0; i < ARENA_AGENTS; ++i) {
         const int32_t act = actions[i * ARENA_ACTION_COMPONENTS + 2];
         if (act == 0 || env->health[i] == 0 || env->wait[i] > 0) continue;
@@ -240,22 +240,20 @@ static inline void arena_act(arena_t *env, const int32_t *actions) {
         change[other] += mends ? 1 : -1;
         if (mends) continue;
         env->charges[i] -= 1;
-        env->gained[i] += 1;
-        struck[other] += 1;
+        env->strikes[i] += 1;
     }
     env->standing[0] = env->standing[1] = 0;
     for (int32_t i = 0; i < ARENA_AGENTS; ++i) {
         const int32_t health = env->health[i] + change[i];
         env->health[i] = health < 0 ? 0 : health > ARENA_HEALTH ? ARENA_HEALTH : health;
-        env->gained[i] -= struck[i];
         env->standing[i / ARENA_TEAM] += env->health[i] > 0;
     }
 }
 
 static inline int arena_over(const arena_t *env) { return env->standing[0] == 0 || env->standing[1] == 0; }
 
-/* Returns an agent's reward for `gained` strikes and a lead of its own team that has grown by `lead` agents. */
-static inline float arena_reward(int32_t gained, int32_t lead) { return 0.1f * (float)gained + 0.25f * (float)lead; }
+/* Returns an agent's reward for its strikes and a lead of its own team that has grown by `lead` agents. */
+static inline float arena_reward(int32_t strikes, int32_t lead) { return 0.1f * (float)strikes + 0.25f * (float)lead; }
 
 /* Seeds the environment's generator: the same (seed, index) replays the same games. */
 static inline void arena_seed(arena_t *env, uint64_t seed, uint64_t index) {
@@ -283,7 +281,7 @@ static inline void arena_reset(arena_t *env, float *observations) {
         env->health[i] = ARENA_HEALTH;
         env->charges[i] = ARENA_CHARGES_START;
         env->wait[i] = 0;
-        env->gained[i] = 0;
+        env->strikes[i] = 0;
         env->growing[i] = 0;
     }
     env->standing[0] = env->standing[1] = ARENA_TEAM;
@@ -297,9 +295,9 @@ static inline void arena_step(arena_t *env, const int32_t *actions, int32_t fram
     assert(env && actions && observations && rewards && terminals && truncations && frame_skip >= 1);
     assert(!arena_over(env) && env->frames < ARENA_MAX_FRAMES); /* an episode that has ended is followed by reset */
     const int32_t lead = env->standing[0] - env->standing[1];
-    int32_t gained[ARENA_AGENTS];
+    int32_t strikes[ARENA_AGENTS];
     int32_t left = ARENA_MAX_FRAMES - env->frames;
-    for (int32_t i = 0; i < ARENA_AGENTS; ++i) gained[i] = env->gained[i];
+    for (int32_t i = 0; i < ARENA_AGENTS; ++i) strikes[i] = env->strikes[i];
     for (left = frame_skip < left ? frame_skip : left; left > 0 && !arena_over(env); --left) {
         arena_move(env, actions);
         arena_take_crystals(env);
@@ -310,7 +308,7 @@ static inline void arena_step(arena_t *env, const int32_t *actions, int32_t fram
     const int32_t grown = env->standing[0] - env->standing[1] - lead;
     for (int32_t i = 0; i < ARENA_AGENTS; ++i) {
         arena_observe(env, i, observations + i * ARENA_OBSERVATION_SIZE);
-        rewards[i] = arena_reward(env->gained[i] - gained[i], i < ARENA_TEAM ? grown : -grown);
+        rewards[i] = arena_reward(env->strikes[i] - strikes[i], i < ARENA_TEAM ? grown : -grown);
         terminals[i] = (uint8_t)arena_over(env);
         truncations[i] = (uint8_t)(!arena_over(env) && env->frames >= ARENA_MAX_FRAMES);
     }
@@ -322,7 +320,7 @@ static inline void arena_episode(const arena_t *env, float *scores, float *retur
     for (int32_t i = 0; i < ARENA_AGENTS; ++i) {
         const int32_t team = i / ARENA_TEAM, lead = env->standing[team] - env->standing[1 - team];
         scores[i] = (float)lead;
-        returns[i] = arena_reward(env->gained[i], lead);
+        returns[i] = arena_reward(env->strikes[i], lead);
         lengths[i] = env->decisions;
     }
 }

@@ -25,7 +25,7 @@ WORLD = np.dtype(
         ("growing", np.int32, CRYSTALS),
         ("slots", np.int32, (AGENTS, TEAM)),
         ("ally", np.int32, AGENTS),
-        ("gained", np.int32, AGENTS),
+        ("strikes", np.int32, AGENTS),
         ("standing", np.int32, 2),
         ("frames", np.int32),
         ("decisions", np.int32),
@@ -68,8 +68,7 @@ def reference_frame(world: np.void, actions: Actions) -> None:
                 charges[k] -= 1
                 world["wait"][k] = ACT_FRAMES
                 health[other] -= 1
-                world["gained"][k] += 1
-                world["gained"][other] -= 1
+                world["strikes"][k] += 1
         else:
             other = world["ally"][k]
             if before[other] < HEALTH and near(at[:, other], at[:, k], MEND):
@@ -135,7 +134,7 @@ def test_every_frame_and_view_is_the_references() -> None:
         over = ~expected["standing"].all(axis=1)
         assert np.array_equal(out.terminals, over.repeat(AGENTS))
         lead = (expected["standing"] - before["standing"]) @ np.array([1, -1])
-        gained = expected["gained"] - before["gained"]
+        gained = expected["strikes"] - before["strikes"]
         assert np.abs(out.rewards - (0.1 * gained + 0.25 * lead[:, None] * AHEAD).ravel()).max() < 1e-6
         after = worlds(stepper)
         for env in np.flatnonzero(~over & (expected["frames"] < MAX_FRAMES)).tolist():
