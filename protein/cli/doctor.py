@@ -68,7 +68,7 @@ def run(command: Command) -> int:
     checks = [
         _python(),
         _package(),
-        *_torch(),
+        *_torch(here["threads"]),
         _envs(),
         _gym(),
         _threads(),
@@ -104,7 +104,7 @@ def _package() -> Check:
     return Check("package", "ok", detail)
 
 
-def _torch() -> list[Check]:
+def _torch(threads: int) -> list[Check]:
     needed = least_version("torch")
     try:
         import torch
@@ -114,7 +114,23 @@ def _torch() -> list[Check]:
         device = f"cuda: {torch.cuda.get_device_name()}"
     else:
         device = "mps" if torch.backends.mps.is_available() else "cpu"
-    return [_least("torch", str(torch.__version__), needed), Check("device", "ok", device)]
+    return [_least("torch", str(torch.__version__), needed), Check("device", "ok", device), *_faster_device(threads)]
+
+
+def _faster_device(threads: int) -> list[Check]:
+    """Says from which network on a GPU is faster than the CPU; nothing, and at once, where there is none."""
+    from protein.trainer.machine.precision import found_devices
+
+    if len(found_devices()) == 1:
+        return []
+    from protein.trainer.ppo.device import crossing
+
+    try:
+        found = crossing(threads)
+    except Exception as error:  # a driver may raise anything
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        return [Check("device", "note", f"the devices could not be compared, one failed while it was timed: {reason}")]
+    return [Check("device", "ok", found)] if found else []
 
 
 def _requirements() -> list[str]:

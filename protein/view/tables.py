@@ -18,6 +18,7 @@ from protein.run.lease import dead_owners
 from protein.types import (
     CONTINUABLE,
     CONTINUABLE_SECONDS,
+    ON_GPU,
     Artifact,
     Params,
     SweepRecord,
@@ -230,7 +231,9 @@ def trial(record: TrialRecord, width: int, unit: str = "steps") -> RenderableTyp
     for name, value in record.timings.items():
         facts.add_row(USAGE.get(name, f"{name} (not in cost)"), text.seconds(value))
     for name, value in record.metrics.items():
-        if name != CONTINUABLE_SECONDS:
+        if name == ON_GPU:
+            facts.add_row("device", "GPU" if value else "CPU")
+        elif name != CONTINUABLE_SECONDS:
             facts.add_row(name, text.score(value))
     facts.add_row("seed", str(record.seed))
     facts.add_row("started", f"{record.started_at:%Y-%m-%d %H:%M:%S} UTC")

@@ -38,7 +38,7 @@ from torch.overrides import TorchFunctionMode
 
 from protein.envs_c import EnvSpec, Episodes
 
-from ..config import RunConfig
+from ..config import EnvConfig, PolicyConfig, RunConfig
 from ..environments import spec as spec_of
 from ..errors import CheckpointError
 from ..machine import checkpoint as checkpoints
@@ -64,6 +64,8 @@ ROUNDS = 5  # of the largest piece; the fastest counts
 FIRST_ROWS = 16
 WORK_IN_MAKING = 4  # to try it out and to record it twice, and once before it counts
 ACTING_STEPS = 8  # of a piece of acting, or the horizon
+CROSSING_ENVS, CROSSING_UNITS = (256, 1024, 4096, 16384), (16, 32, 64, 128, 256, 512, 1024)
+CROSSING_SECONDS = 0.1  # of a timing
 
 Clock = Callable[[], float]
 Timing = Callable[[torch.device, float], float]  # a device, the moment when it must be done -> seconds a step
@@ -172,6 +174,39 @@ def _device_in(path: Path) -> str | None:
         found = checkpoints.read(path, prefix="none/").details.get("device")
         return found if isinstance(found, str) else None
     return None
+
+
+def crossing(threads: int, time_with: Callable[[RunConfig], Timing] | None = None) -> str:
+    """Returns in words from which network on an accelerator is faster than the CPU, by number of environments.
+
+    It is found by halving: from some size on the accelerator is the faster one, and with more environments that size is
+    no larger. A device that fails raises what it may.
+
+    Args:
+        threads: of a run.
+        time_with: returns the timing of a run; None: that of `timing_of`.
+
+    Returns:
+        One line; "" where there is no accelerator.
+    """
+    accelerator, *_, cpu = [*found_devices(), torch.device("cpu")]
+    if accelerator == cpu:
+        return ""
+    time_with = time_with or (lambda config: timing_of(config, threads))
+    words, most = [], len(CROSSING_UNITS)
+    for num_envs in CROSSING_ENVS:
+        least = 0
+        while least < most:
+            middle = (least + most) // 2
+            policy = PolicyConfig(hidden_size=CROSSING_UNITS[middle])
+            time_on = time_with(RunConfig(env=EnvConfig(num_envs=num_envs), policy=policy))
+            if time_on(accelerator, CROSSING_SECONDS) < time_on(cpu, CROSSING_SECONDS):
+                most = middle
+            else:
+                least = middle + 1
+        where = f"from {CROSSING_UNITS[most]} units on" if most < len(CROSSING_UNITS) else "at no size"
+        words.append(f"with {num_envs:,} environments {where}")
+    return f"{accelerator} is faster than the CPU for pong, two hidden layers: {', '.join(words)}"
 
 
 def facts_of(config: RunConfig, devices: Sequence[torch.device], threads: int) -> dict[str, Any]:

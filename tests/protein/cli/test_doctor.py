@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import torch
 from commands import Run
 
 from protein.api import stores
@@ -43,6 +44,24 @@ def test_a_package_may_say_nothing_of_the_pythons_that_it_needs(monkeypatch: pyt
     # A KeyError where nothing is said: as the package `importlib_metadata` gives it, once anything has imported that.
     monkeypatch.setattr(importlib.metadata, "metadata", lambda name: {"Name": name})
     assert doctor._extras().state == "ok"
+
+
+def test_devices_are_compared_only_where_there_are_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    def faster(answer: str | Exception) -> list[tuple[str, str]]:
+        def crossing(threads: int) -> str:
+            if isinstance(answer, Exception):
+                raise answer
+            return f"{answer} with {threads} threads"
+
+        monkeypatch.setattr("protein.trainer.ppo.device.crossing", crossing)
+        return [(check.state, check.detail) for check in doctor._faster_device(3)]
+
+    assert faster(AssertionError("nothing may be timed")) == []
+    two = [torch.device("cuda"), torch.device("cpu")]
+    monkeypatch.setattr("protein.trainer.machine.precision.found_devices", lambda: two)
+    assert faster("cuda is faster") == [("ok", "cuda is faster with 3 threads")]
+    gone = "the devices could not be compared, one failed while it was timed: CUDA error: unspecified launch failure"
+    assert faster(RuntimeError("CUDA error: unspecified launch failure\nmore")) == [("note", gone)]
 
 
 @pytest.mark.slow

@@ -212,6 +212,24 @@ def test_the_parts_of_a_run_are_timed_and_change_nothing_else(config: RunConfig)
     assert (torch.get_num_threads(), torch.get_float32_matmul_precision()) == before[1:]
 
 
+def test_the_crossing_of_two_devices_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def time_with(config: RunConfig) -> Timing:
+        envs, units = config.env.num_envs, config.policy.hidden_size
+        asked.append((envs, units))
+        return lambda device, _: 1.0 if device == CPU else 512 * 1024 / (envs * units)  # equal at 512 with 1,024
+
+    assert devices.crossing(1, time_with) == ""
+    monkeypatch.setattr(devices, "found_devices", lambda: [CUDA, CPU])
+    assert devices.crossing(1, time_with) == (
+        "cuda is faster than the CPU for pong, two hidden layers: with 256 environments at no size,"
+        " with 1,024 environments from 1024 units on, with 4,096 environments from 256 units on,"
+        " with 16,384 environments from 64 units on"
+    )
+    assert len(asked) == len(set(asked)) <= 12
+
+
 def test_what_is_recorded_is_timed_as_it_is_recorded() -> None:
     with standing_in():
         assert timing_of(small(graphs="on"), 1)(CPU, 0.02) > 0.0

@@ -320,7 +320,7 @@ export async function render(root, context) {
     const origin = trial.provenance;
     const rows = [
       ...Object.entries(trial.timings).map(([key, value]) => [TIMINGS[key] || key, seconds(value)]),
-      ...Object.entries(trial.metrics).map(([key, value]) => [key, param(value)]),
+      ...Object.entries(trial.metrics).map(([key, value]) => key === "on_gpu" ? ["device", value ? "GPU" : "CPU"] : [key, param(value)]),
       ["seed", String(trial.seed)],
       ["started", `${time(trial.started_at)}, ${ago(trial.started_at)}`],
       ["finished", trial.finished_at === null ? (trial.interrupted ? "no: its process is gone" : trial.state === "waiting" ? "not yet: it waits" : "it runs") : time(trial.finished_at)],
