@@ -3,18 +3,21 @@
 The parts and the loop of each kind of run are in `trainer.ppo.training` and `trainer.language.training`.
 """
 
+import contextlib
 import math
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .config import RunConfig
-from .errors import ConfigError, LostProcessError, OutOfMemoryError, TrainerError, with_reason
+from .errors import CheckpointError, ConfigError, LostProcessError, OutOfMemoryError, TrainerError, with_reason
 from .events import ON_GPU, EventSink, RunResult, failed, ignore
 from .kinds import LANGUAGE, Config, Kind, kind_of_config
+from .machine import checkpoint as checkpoints
 from .machine import pauses
 from .machine.distributed import ALONE, World
 from .machine.precision import (
@@ -85,11 +88,12 @@ def run(
         config.check_processes(world.size)
         keep_freed_memory()
         threads = max(1, resolve_threads(config.train.threads) // world.local_size)
-        chosen = _device_of(config, threads, resume or continue_from, world, gpu_given)
+        before = _chosen_in(resume or continue_from)
+        chosen = _device_of(config, threads, before.get("device"), world, gpu_given)
         device = world.device(chosen.device)
         precisions, products = None, config.train.precision
         if isinstance(config, RunConfig):
-            precisions = precisions_of(config, device, processes=world.size)
+            precisions = precisions_of(config, device, processes=world.size, before=before.get("precisions"))
             products = precisions.products
         with back_here(), pauses.watched(), Arithmetic(device, threads, products) as arithmetic:
             prepare_backward_passes(device)
@@ -150,12 +154,20 @@ def _training_of(kind: Kind) -> Any:
     return Training
 
 
-def _device_of(config: Config, threads: int, checkpoint: Path | None, world: World, gpu_given: bool) -> Choice:
+def _chosen_in(checkpoint: Path | None) -> Mapping[str, Any]:
+    """Returns what was chosen for the run of a checkpoint; nothing where it cannot be read, as the run will say."""
+    if checkpoint is not None:
+        with contextlib.suppress(CheckpointError):
+            return checkpoints.read(checkpoint, prefix="none/").details
+    return {}
+
+
+def _device_of(config: Config, threads: int, before: str | None, world: World, gpu_given: bool) -> Choice:
     """Returns the device of a run: of PPO, with "auto", the one that is faster."""
     if isinstance(config, RunConfig):
         from .ppo.device import choose
 
-        return choose(config, threads=threads, checkpoint=checkpoint, gpu_given=gpu_given, processes=world.size)
+        return choose(config, threads=threads, before=before, gpu_given=gpu_given, processes=world.size)
     return Choice(device=resolve_device(config.train.device))
 
 

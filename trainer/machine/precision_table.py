@@ -26,7 +26,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from ..config import PolicyConfig, RunConfig
+from ..config import PolicyConfig, RunConfig, TrainConfig
 from ..settings import Precision
 from .precision import FULL, update_precision
 
@@ -122,11 +122,17 @@ def look_up(
     return max(fitting, key=lambda row: (row.hidden, row.samples)).fastest
 
 
+def given_precisions(train: TrainConfig) -> Precisions:
+    """Returns the precisions as the config has them, perhaps `auto`."""
+    return Precisions(train.precision, update_precision(train))
+
+
 def precisions_of(
     config: RunConfig,
     device: torch.device,
     *,
     processes: int = 1,
+    before: Sequence[Precision] | None = None,
     rows: Sequence[Row] | None = None,
     capability: tuple[int, int] | None = None,
 ) -> Precisions:
@@ -136,13 +142,16 @@ def precisions_of(
         config: of the run.
         device: of the run.
         processes: that train together; each has its share of the agents and of a minibatch.
+        before: those of the run that is resumed, which it keeps where it is `auto`; None: it is new, or chose nothing.
         rows: of the table; None: those that come with this package.
         capability: of the device; None: as it says itself.
     """
     train = config.train
-    given = Precisions(train.precision, update_precision(train))
+    given = given_precisions(train)
     if device.type != "cuda" or "auto" not in given:
         return given
+    if before is not None:
+        return Precisions(*(was if now == "auto" else now for was, now in zip(before, given, strict=True)))
     rows = shipped() if rows is None else rows
     if not rows:
         return given

@@ -7,7 +7,7 @@ overlap, the weights that collect) and `run/` (recent scores).
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +57,11 @@ def write(
     tensors: Mapping[str, torch.Tensor],
     first_step: int = 0,
     device: str = "cpu",
+    precisions: Sequence[str] | None = None,
 ) -> None:
     """Writes a checkpoint atomically. The values are those of `Checkpoint`; `device` is the one that the run is on.
+
+    `precisions`: of acting and of the update, where they were chosen; None: they were not.
 
     Raises:
         DiskError: no space, no permission, no such folder.
@@ -79,6 +82,7 @@ def write(
                 "action_sizes": spec.action_sizes,
                 "continuous_actions": spec.continuous_actions,
                 "device": device,
+                **({} if precisions is None else {"precisions": list(precisions)}),
             },
         ),
     )

@@ -40,8 +40,6 @@ from protein.envs_c import EnvSpec, Episodes
 
 from ..config import EnvConfig, PolicyConfig, RunConfig
 from ..environments import spec as spec_of
-from ..errors import CheckpointError
-from ..machine import checkpoint as checkpoints
 from ..machine import measured
 from ..machine.cores import usable_cores
 from ..machine.precision import (
@@ -72,14 +70,14 @@ Timing = Callable[[torch.device, float], float]  # a device, the moment when it 
 
 
 def choose(
-    config: RunConfig, *, threads: int, checkpoint: Path | None = None, gpu_given: bool = False, processes: int = 1
+    config: RunConfig, *, threads: int, before: str | None = None, gpu_given: bool = False, processes: int = 1
 ) -> Choice:
     """Returns the device of a run on this machine.
 
     Args:
         config: of the run.
         threads: that it computes with.
-        checkpoint: that it goes on from; None: it is new.
+        before: the device that it was on, if it is resumed; None: it is new, or nothing is known.
         gpu_given: whether somebody has given it a GPU, by `--gpus`.
         processes: that train together.
 
@@ -89,7 +87,6 @@ def choose(
     if config.train.device != "auto":
         return Choice(device=resolve_device(config.train.device))
     here, notes = found_devices(), []
-    before = None if checkpoint is None else _device_in(checkpoint)
     if before is not None:
         kept = [device for device in here if device.type == before.partition(":")[0]]
         if kept:
@@ -166,14 +163,6 @@ def _rates_in(kept: Any, names: Sequence[str]) -> dict[str, float] | None:
         return None
     sound = all(isinstance(rate, float) and math.isfinite(rate) and rate > 0 for rate in kept.values())
     return kept if sound else None
-
-
-def _device_in(path: Path) -> str | None:
-    """Returns the device that a checkpoint names; None: it names none, or cannot be read, as the run will say."""
-    with contextlib.suppress(CheckpointError):
-        found = checkpoints.read(path, prefix="none/").details.get("device")
-        return found if isinstance(found, str) else None
-    return None
 
 
 def crossing(threads: int, time_with: Callable[[RunConfig], Timing] | None = None) -> str:

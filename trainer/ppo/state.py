@@ -20,6 +20,7 @@ from ..errors import CheckpointError
 from ..machine import checkpoint as checkpoints
 from ..machine.checkpoint import Checkpoint
 from ..machine.distributed import World
+from ..machine.precision_table import Precisions, given_precisions
 from ..model import saved as policies
 from ..model.policy import Policy
 from ..normalise import Normalizer, RewardScaler, restored
@@ -87,6 +88,7 @@ class TrainingState:
     snapshot: Snapshot | None
     scores: Scores
     world: World
+    precisions: Precisions
 
     def write(self, path: Path, config: RunConfig, progress: Progress) -> None:
         """Writes a checkpoint. All processes have to call this, and the first one writes.
@@ -120,6 +122,7 @@ class TrainingState:
             tensors={f"{prefix}/{name}": t for prefix, group in groups.items() for name, t in group.items()},
             first_step=progress.first_step,
             device=str(next(self.policy.parameters()).device),
+            precisions=None if self.precisions == given_precisions(config.train) else self.precisions,
         )
 
     def num_bytes(self) -> int:

@@ -154,6 +154,7 @@ class Training:
             snapshot=snapshot,
             scores=self._scores,
             world=world,
+            precisions=self._precisions,
         )
         self._figures: dict[str, float] = {}
 

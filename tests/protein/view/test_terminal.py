@@ -251,6 +251,8 @@ def test_what_was_watched_during_training_is_not_called_outside_of_the_cost() ->
     record = dataclasses.replace(trial(7, 31.5, 9.5), timings={"startup": 2.0, **usage})
     text = " ".join(" ".join(shown(tables.trial(record, 100), 100)).split())
     assert "startup (not in cost) 2.00s" in text and text.count("not in cost") == 1
+    on_gpu = dataclasses.replace(record, metrics={"on_gpu": 1.0})
+    assert "device GPU" in " ".join(" ".join(shown(tables.trial(on_gpu, 100), 100)).split())
     for fact in ("on the clock 31.0s", "CPU time 1m00s", "waited for a busy core 4.00s", "other programs 9.00s"):
         assert fact in text
 

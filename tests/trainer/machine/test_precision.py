@@ -48,6 +48,17 @@ def test_convolutions_are_in_bfloat16_only_where_the_processor_has_its_products(
         assert not precision.half_convolutions(torch.device("cuda"), "auto")
 
 
+def test_a_card_that_is_not_there_is_refused_with_those_that_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    line = "train.device 'cuda:1' is not available on this machine: use 'auto', 'cuda:0' or 'cpu'"
+    with pytest.raises(ConfigError, match=f"^{line}$"):
+        precision.resolve_device("cuda:1")
+    assert precision.resolve_device("cuda:0") == torch.device("cuda:0")
+    with pytest.raises(ConfigError, match="'mps' is not available"):
+        precision.resolve_device("mps")
+
+
 def test_devices() -> None:
     assert precision.resolve_device("cpu") == CPU
     assert precision.resolve_device("auto").type in ("cpu", "cuda", "mps")

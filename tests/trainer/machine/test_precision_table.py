@@ -1,14 +1,18 @@
 import itertools
 import json
+from pathlib import Path
 
 import pytest
 import torch
+from event_log import EventLog
 
 from protein.trainer.config import RunConfig
 from protein.trainer.errors import ConfigError
+from protein.trainer.machine import checkpoint as checkpoints
 from protein.trainer.machine import precision_table
 from protein.trainer.machine.precision import autocast
 from protein.trainer.machine.precision_table import ORDER, Precisions, Row, look_up, precisions_of, read, written
+from protein.trainer.run import run
 
 HOPPER, CUDA = (9, 0), torch.device("cuda")
 
@@ -103,6 +107,33 @@ def test_each_part_of_a_run_has_the_precision_of_its_row(given: RunConfig, found
     same = given.train.precision
     assert precisions_of(given, CUDA, rows=(), capability=HOPPER)[0] == same
     assert precisions_of(given, torch.device("cpu"), rows=ROWS)[0] == same
+
+
+def test_a_resumed_run_keeps_what_was_chosen_for_it() -> None:
+    before = Precisions("tf32", "fp16")
+    assert precisions_of(config(), CUDA, before=before, rows=ROWS, capability=HOPPER) == before
+    assert precisions_of(config("bf16", update_precision="auto"), CUDA, before=before) == ("bf16", "fp16")
+    assert precisions_of(config("fp32"), CUDA, before=before) == ("fp32", "fp32")
+    assert precisions_of(config(), torch.device("cpu"), before=before) == ("auto", "auto")
+
+
+def test_a_checkpoint_names_what_was_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    small = RunConfig.from_dict(
+        {
+            "env": {"num_envs": 8, "frame_skip": 40},
+            "policy": {"hidden_size": 8},
+            "train": {"total_timesteps": 128, "horizon": 16, "minibatch_size": 64, "device": "cpu"},
+            "eval": {"episodes": 1, "num_envs": 1},
+        }
+    )
+    for name, chosen in (("given", None), ("chosen", Precisions("auto", "bf16"))):
+        if chosen:
+            monkeypatch.setattr("protein.trainer.run.precisions_of", lambda *_, chosen=chosen, **__: chosen)
+        events = EventLog()
+        run(small, directory=tmp_path / name, report=events.record)
+        details = checkpoints.read(tmp_path / name / checkpoints.FILE_NAME).details
+        assert details.get("precisions") == (None if chosen is None else list(chosen))
+        assert events[0].get("precision") == (None if chosen is None else "auto, updates in bf16")
 
 
 def test_products_of_float32_follow_the_update_wherever_it_has_them() -> None:
