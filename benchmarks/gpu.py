@@ -5,7 +5,7 @@ scripts/gpu_benchmark.sh runs it. Sections, in their order:
   sizes      the same for pong with 4,096 environments, by network; ns a step of acting, of copies, of the environments
              and of the update, where each waits for the device; the update's arithmetic as a share of the peak
   launches   what the host queues for an iteration with and without recording, and the share of the time in which the
-             GPU works
+             GPU works; on a CPU, what it would queue, by the stand-in of trainer/machine/graphs.py
   language   a step of GPT-2 with 124 million parameters, each row with the changes of those above it (Karpathy 2024,
              github.com/karpathy/build-nanogpt: 1,000 ms to 90 ms, a factor of 11, on an A100), then this trainer's own;
              see language/steps.py. `of peak`: the network's arithmetic as a share of a large product's in bf16
@@ -104,7 +104,7 @@ SECTIONS = {
             for how in ("graphs", "none")
             for name, key, form in (("host", "launches", ",.0f"), ("busy", "busy", ".0%"))
         ],
-        fresh=True,
+        fresh=True,  # a profiler stays in the process
     ),
     "language": Section(
         title="GPT-2, 124 million, 16,384 tokens",
@@ -130,8 +130,6 @@ SECTIONS = {
 
 def with_train(config: RunConfig, **train: Any) -> RunConfig:
     """Returns a run's config with other settings of `[train]`, that does not end by itself."""
-    if "graphs" not in {f.name for f in dataclasses.fields(config.train)}:  # TEMP
-        train.pop("graphs", None)
     endless: dict[str, Any] = {"total_timesteps": 10**12, "checkpoint_seconds": 0.0}
     return dataclasses.replace(config, train=dataclasses.replace(config.train, **endless, **train))
 
@@ -164,6 +162,7 @@ class Plan:
             return [
                 self._shipped("pong"),
                 self._sizes("lstm 128"),
+                self._launches("lstm 128"),
                 *self._language(STEPS[:1], compiled=False)[:2],
                 self._small(),
                 self._precision("mlp 2 x 64", 16),

@@ -29,6 +29,7 @@ from protein.trainer.kinds import Config
 from protein.trainer.language import training
 from protein.trainer.language.config import TrainConfig
 from protein.trainer.language.model import GPT
+from protein.trainer.machine.graphs import Launches, standing_in
 from protein.trainer.machine.precision import resolve_device
 from protein.trainer.machine.precision_table import network_of
 from protein.trainer.machine.stopwatch import Stopwatch
@@ -178,9 +179,15 @@ def update_flops(config: RunConfig) -> float:
 def launches(config: Config, *, seconds: float) -> dict[str, Any]:
     """Returns what the host queues for an iteration on a GPU, and the share of the time in which the GPU works.
 
-    The work comes from a profile, and the time from iterations before it: a profile makes the host slower.
+    The work comes from a profile, and the time from iterations before it: a profile makes the host slower. On a CPU it
+    is what a host would queue, by the stand-in for graphs.
     """
     device = torch.device(resolve_device(config.train.device))
+    if device.type == "cpu":
+        counter = Counter()
+        with standing_in():
+            measured(config, seconds, profiler=counter)
+        return {"launches": counter.launches.number / PROFILED}
     with profile(activities=[ProfilerActivity.CUDA]):  # loads it before anything is recorded
         torch.zeros(1, device=device).add_(1)
         wait(device)
@@ -192,6 +199,14 @@ def launches(config: Config, *, seconds: float) -> dict[str, Any]:
         counts = counted(json.loads(path.read_text())["traceEvents"], PROFILED)
     each = found.seconds / found.iterations
     return counts | {"iteration_seconds": each, "busy": counts["busy_seconds"] / each}
+
+
+class Counter:
+    """Counts what a host would launch, from `start` to `stop`, as a profiler does on a GPU."""
+
+    def __init__(self) -> None:
+        self.launches = Launches()
+        self.start, self.stop = self.launches.__enter__, lambda: self.launches.__exit__(None, None, None)
 
 
 def counted(trace: list[dict[str, Any]], iterations: int) -> dict[str, float]:
@@ -268,7 +283,6 @@ def language_small(*, device: str, seconds: float, tiny: bool, **train: Any) -> 
 
 
 def _settings(size: plain.Size, device: str, train: Mapping[str, Any]) -> TrainConfig:
-    train = {k: v for k, v in train.items() if k in {f.name for f in dataclasses.fields(TrainConfig)}}  # TEMP
     common: dict[str, Any] = {
         "total_tokens": 10**12,
         "batch_tokens": size.tokens,

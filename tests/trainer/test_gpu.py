@@ -34,7 +34,6 @@ pytestmark = [
     ),
 ]
 
-HAS_GRAPHS = "graphs" in {field.name for field in dataclasses.fields(RunConfig().train)}
 PPO: dict[str, dict[str, dict[str, Any]]] = {
     "mlp": {},
     "cnn of bytes": {"env": {"name": "snake", "num_envs": 1}, "policy": {"encoder": "cnn", "channels": 4}},
@@ -87,7 +86,6 @@ def assert_same(recorded: Config, usual: Config, folder: Path) -> None:
         )
 
 
-@pytest.mark.skipif(not HAS_GRAPHS, reason="PPO has no recorded launches yet")
 @pytest.mark.parametrize("case", PPO)
 def test_a_recorded_run_of_ppo_is_the_usual_one(case: str, tmp_path: Path) -> None:
     assert_same(ppo(case, graphs="on"), ppo(case, graphs="off"), tmp_path)
