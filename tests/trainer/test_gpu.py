@@ -105,6 +105,9 @@ def test_a_recorded_run_of_a_language_model_is_the_usual_one(train: dict[str, An
 @pytest.mark.skipif(DEVICE.type == "cpu", reason="the stand-in sees no compiled passes")
 def test_compiled_passes_are_recorded_as_they_are(tmp_path: Path) -> None:
     assert_same(ppo("mlp", compile=True, graphs="on"), ppo("mlp", compile=True, graphs="off"), tmp_path)
+    recorded = language(tmp_path / "data", compile=True, graphs="on")
+    usual = dataclasses.replace(recorded, train=dataclasses.replace(recorded.train, graphs="off"))
+    assert_same(recorded, usual, tmp_path / "language")
 
 
 def normal(*shape: int, seed: int) -> torch.Tensor:
@@ -180,3 +183,5 @@ def test_a_second_gpu_records_on_its_own_streams(tmp_path: Path) -> None:
     config = language(tmp_path / "data")
     second = language(tmp_path / "again", device="cuda:1")
     assert same(trained(config, tmp_path / "first"), trained(second, tmp_path / "second"))
+    first, second_ppo = ppo("lstm", graphs="on"), ppo("lstm", graphs="on", device="cuda:1")
+    assert same(trained(first, tmp_path / "ppo"), trained(second_ppo, tmp_path / "second ppo"))
