@@ -4,6 +4,7 @@ import base64
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from browser import View, watched
@@ -21,7 +22,7 @@ Opened = Callable[..., View]
 def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file with games of each kind; one policy of the last game is cut off, and so is one game."""
     folder = tmp_path_factory.mktemp("gallery")
-    games = []
+    games: list[dict[str, Any]] = []
     for name in ("pong", "maze", "pendulum", "snake"):
         files = [export_policy(make_checkpoint(folder / f"{name}-{seed}", name, seed=seed)) for seed in range(2)]
         policies = [

@@ -49,7 +49,7 @@ export function start({ text, games }) {
   /** A small picture of each game, when there is time for it. */
   async function pictures() {
     for (const [i, { wasm, policies }] of games.entries()) {
-      await new Promise((ready) => (globalThis.requestIdleCallback || setTimeout)(ready));
+      await new Promise((ready) => (globalThis.requestIdleCallback || setTimeout)(ready, { timeout: 200 }));
       try {
         const { world, policy } = await opened({ wasm, policy: policies.at(-1).policy });
         for (let step = 0; step < BEFORE; step += 1) world.step(policy.act(world.observation).actions);

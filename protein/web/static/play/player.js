@@ -160,12 +160,12 @@ function stage({ title, note, open, instead }, { alone, wake, said, failed }) {
   const words = h("p", { class: "play-words" });
   const view = h("div", { class: "play-view", tabindex: "0", role: "group", "aria-label": title || "The game" }, canvas, words);
   const score = h("strong", { text: "–" });
-  const ended = h("span", { class: "faint" });
+  const ended = h("span", { class: "faint play-ended" });
   const value = h("strong", { text: "–" });
   const history = h("canvas", { class: "play-history", "aria-hidden": "true" });
   const actions = h("div", { class: "play-actions", role: "group", "aria-label": "Actions" });
   const taking = h("button", { type: "button", class: "button", disabled: true, text: "Take over", onclick: () => { self.take(!self.match.human); view.focus(); } });
-  const figures = h("div", { class: "play-figures" }, h("div", {}, h("span", { class: "muted", text: "score" }), score, ended), h("div", { class: "play-value" }, h("span", { class: "muted", text: "value" }), value, history), taking);
+  const figures = h("div", { class: "play-figures" }, h("div", {}, h("span", { class: "muted", text: "score" }), score), h("div", { class: "play-value" }, h("span", { class: "muted", text: "value" }), value, history), taking, ended);
   const room = h("section", { class: "play-stage", "aria-label": title || "Player" },
     alone && !title ? null : h("div", { class: "play-title" }, h("h3", { text: title }), note ? h("span", { class: "muted", text: note }) : null), view, figures, actions);
   let [rows, seen, drawn, counted] = [[], -1, 0, -1];
@@ -318,7 +318,7 @@ function stage({ title, note, open, instead }, { alone, wake, said, failed }) {
     const { length } = match.scores;
     if (length !== counted) {
       counted = length;
-      ended.textContent = length ? `${length} ${length === 1 ? "game" : "games"}, mean ${figure.format(match.scores.reduce((sum, one) => sum + one, 0) / length)}` : "";
+      ended.textContent = length ? `${length} ${length === 1 ? "game has" : "games have"} ended, mean score ${figure.format(match.scores.reduce((sum, one) => sum + one, 0) / length)}` : "the first game";
     }
     if (match.decisions === drawn) return;
     drawn = match.decisions;
