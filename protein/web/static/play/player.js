@@ -47,7 +47,7 @@ export function mount(root, { players, seed = 0, human = false, signal }) {
   const seedRoom = h("input", { class: "input play-seed", type: "number", min: "0", max: String(2 ** 53 - 1), step: "1", value: String(seed), "aria-label": "Seed of the games", onkeydown: (event) => { if (event.key === "Enter") restart(); } });
   const pace = h("select", { class: "input", "aria-label": "Speed", onchange: () => { speed = Number(pace.value); } },
     SPEEDS.map((one) => h("option", { value: String(one), text: `×${one}`, selected: one === 1 })));
-  const slower = h("span", { class: "faint play-slower" });
+  const slower = h("span", { class: "muted play-slower" });
   const best = h("label", { class: "choice", title: "Else it draws each action from its probabilities, as in training" },
     h("input", { type: "checkbox", onchange: (event) => { for (const { match } of stages) if (match) match.greedy = event.target.checked; } }), "only its best action");
   const said = h("p", { class: "visually-hidden", role: "status" });
@@ -160,7 +160,7 @@ function stage({ title, note, open, instead }, { alone, wake, said, failed }) {
   const words = h("p", { class: "play-words" });
   const view = h("div", { class: "play-view", tabindex: "0", role: "group", "aria-label": title || "The game" }, canvas, words);
   const score = h("strong", { text: "–" });
-  const ended = h("span", { class: "faint play-ended" });
+  const ended = h("span", { class: "muted play-ended" });
   const value = h("strong", { text: "–" });
   const history = h("canvas", { class: "play-history", "aria-hidden": "true" });
   const actions = h("div", { class: "play-actions", role: "group", "aria-label": "Actions" });
@@ -251,7 +251,7 @@ function stage({ title, note, open, instead }, { alone, wake, said, failed }) {
       rows.push({ component: i, action, first: first[i], button, share });
       return button;
     }), match.world.continuousActions ? h("span", { class: "play-mean", role: "img", "aria-label": "the action" }, h("i")) : null)),
-    match.game.steer ? h("p", { class: "faint", text: "The arrow keys choose the direction." }) : null);
+    match.game.steer ? h("p", { class: "muted", text: "The arrow keys choose the direction." }) : null);
   }
 
   function touch(match) {
