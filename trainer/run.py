@@ -124,6 +124,13 @@ def run(
             finally:
                 training.close()
     except (MemoryError, RuntimeError) as error:
+        if isinstance(error, torch.AcceleratorError) and not isinstance(error, torch.OutOfMemoryError):
+            lost = TrainerError(
+                f"the device failed, train.device '{config.train.device}': {str(error).splitlines()[0]}: see what the"
+                " system says of it, and resume the run there, or with train.device 'cpu'"
+            )
+            _fail(lost, training, report, world)
+            raise lost from error
         if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "allocate memory" not in str(error):
             _fail(TrainerError(f"{type(error).__name__}: {error}"), training, report, world)
             raise

@@ -17,12 +17,13 @@ import torch
 from language_runs import small as small_language
 from language_runs import write_corpus
 from ppo_runs import small
-from whole_runs import go, same, tensors
+from whole_runs import StopAfter, go, same, tensors
 
 from protein.trainer import kernels
 from protein.trainer.config import RunConfig
 from protein.trainer.kinds import Config
 from protein.trainer.language.config import LanguageConfig
+from protein.trainer.machine import checkpoint as checkpoints
 from protein.trainer.machine.graphs import standing_in
 from protein.trainer.machine.stopwatch import Stopwatch
 
@@ -42,6 +43,11 @@ PPO: dict[str, dict[str, dict[str, Any]]] = {
     "several actions": {"env": {"name": "entities", "num_envs": 2}},
     "continuous actions": {"env": {"name": "pendulum"}},
     "two halves": {"env": {"double_buffer": True}},
+    "truncations with a memory": {
+        "env": {"name": "pendulum", "double_buffer": True},
+        "policy": {"recurrence": "lstm"},
+        "train": {"normalize_observations": "on"},
+    },
     "value bins": {"policy": {"value_bins": 11}},
     "own value": {"policy": {"separate_value": True}},
     "normalised": {"train": {"normalize_observations": "on", "reward_scaling": "return"}},
@@ -89,6 +95,15 @@ def assert_same(recorded: Config, usual: Config, folder: Path) -> None:
 @pytest.mark.parametrize("case", PPO)
 def test_a_recorded_run_of_ppo_is_the_usual_one(case: str, tmp_path: Path) -> None:
     assert_same(ppo(case, graphs="on"), ppo(case, graphs="off"), tmp_path)
+
+
+@pytest.mark.parametrize(("first", "then"), [("on", "off"), ("off", "on")])
+def test_a_checkpoint_resumes_whether_recorded_or_not(first: str, then: str, tmp_path: Path) -> None:
+    case = "truncations with a memory"
+    straight = trained(ppo(case, graphs=then), tmp_path / "straight")
+    trained(ppo(case, graphs=first), tmp_path / "cut", stop=StopAfter(4))
+    resumed = trained(ppo(case, graphs=then), tmp_path / "resumed", resume=tmp_path / "cut" / checkpoints.FILE_NAME)
+    assert same(resumed, straight)
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,15 @@ class StandIn(Graph):
         return self.output
 
 
-class Launches(TorchDispatchMode):
+class _Watch(TorchDispatchMode):
+    """Is given every call of an operator in its context."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # or torch loads its compiler for it, which takes seconds
+
+
+class Launches(_Watch):
     """A context that counts what the host would launch on a GPU: `number`, and by operator in `by_name`.
 
     An operator counts as one launch, unless it only looks at memory or allocates it. So does a replay of a stand-in.
@@ -285,14 +293,14 @@ def _missing(device: torch.device) -> str:
     """Returns why there are no graphs on a device; "" where there are."""
     if device.type == "cuda" or (device.type == "cpu" and _standing_in):
         return ""
-    return f"a {device.type} has no CUDA graphs" if device.type != "cpu" else "a CPU has no CUDA graphs"
+    return f"{'a CPU' if device.type == 'cpu' else device.type} has no CUDA graphs"
 
 
 def _first_line(error: BaseException) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
-class _Recording(TorchDispatchMode):
+class _Recording(_Watch):
     """Computes as usual and keeps every call of an operator that does something.
 
     `known`: the recording of the same computation before, whose tensors may be used.

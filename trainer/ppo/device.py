@@ -42,6 +42,7 @@ from ..config import EnvConfig, PolicyConfig, RunConfig
 from ..environments import spec as spec_of
 from ..machine import measured
 from ..machine.cores import usable_cores
+from ..machine.graphs import Recorder
 from ..machine.precision import (
     Arithmetic,
     Choice,
@@ -323,6 +324,7 @@ class _Parts:
             precision=self._precisions.acting,
         )
         rollout.reset(0)
+        rollout.record(Recorder(self._device, self._train.graphs))
 
         def act() -> None:
             self._arithmetic.prepare(agents, self._policy.largest_layer)

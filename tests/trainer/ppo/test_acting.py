@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from event_log import EventLog
 from ppo_runs import small
 from torch import nn
 from training_parts import POLICIES, make_policy, make_rollout, make_spec, scripted
 from whole_runs import StopAfter, go, same, tensors
 
 from protein.trainer.environments import make
+from protein.trainer.errors import TrainerError
 from protein.trainer.kernels import by_torch
 from protein.trainer.machine import checkpoint as checkpoints
 from protein.trainer.machine.distributed import ALONE
@@ -20,6 +22,7 @@ from protein.trainer.machine.graphs import Launches, Recorder, StandIn, standing
 from protein.trainer.model.policy import Policy
 from protein.trainer.normalise import Conditioning, Moments, Normalizer, RewardScaler
 from protein.trainer.ppo.rollout import Batch, Rollout
+from protein.trainer.run import run
 
 CPU = torch.device("cpu")
 ACTIONS: dict[str, dict[str, Any]] = {
@@ -236,3 +239,14 @@ def test_too_little_memory_for_the_second_group_forgets_the_first(monkeypatch: p
     assert recorder.failures == [
         "cannot record acting as a graph, going on without it: CUDA out of memory. Tried to allocate 2.00 GiB."
     ]
+
+
+def test_a_device_that_fails_ends_the_run_with_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(graph: StandIn) -> None:
+        raise torch.AcceleratorError("CUDA error: unspecified launch failure\nCUDA kernel errors might be ...")
+
+    monkeypatch.setattr(StandIn, "replay", fail)
+    events = EventLog()
+    with standing_in(), pytest.raises(TrainerError, match=r"^the device failed, train.device 'cpu': CUDA error: unspe"):
+        run(small(), directory=None, report=events.record)
+    assert events[-1]["event"] == "failed" and "\n" not in events[-1]["message"]
