@@ -10,7 +10,8 @@
  *   strength. Goods lie in patches of 5 x 5 tiles, FRONTIER_PATCHES for each slot: a larger land for as many is poorer.
  * Birth: in FRONTIER_BIRTH_FRAMES frames each tribe that has an idle slot tries as many tiles as it has slots, evenly
  *   spread, each at most FRONTIER_HOME_REACH away from its home along each axis. An agent is born there if the tile is
- *   free and one of the 5 x 5 tiles around it has food. Births come at the end of a step, in slots that were idle before.
+ *   free and one of the 5 x 5 tiles around it has food. Births come at the end of a step, in slots that were idle before,
+ *   each in the first one after the last birth's, so that all slots are used alike.
  * Body: `fed` and `watered` fall by one each frame. Every 8th frame of its life an agent loses one health for each of
  *   the two that is 0. Where it loses none and both are at least half full, it gains one, but away from home (more than
  *   FRONTIER_NEAR tiles along an axis) only every 16th frame. Without health it falls. At FRONTIER_MAX_FRAMES it leaves.
@@ -161,6 +162,7 @@ typedef struct frontier_t {
     int32_t frames; /* since the reset */
     int32_t held[FRONTIER_TRIBES];
     int32_t home[FRONTIER_TRIBES]; /* cells */
+    int32_t next[FRONTIER_TRIBES]; /* slot after the last one that was born to, of the tribe's */
     frontier_agent_t agents[FRONTIER_AGENTS];
     uint16_t holder[FRONTIER_CELLS]; /* slot of who stands there, plus 1; 0: nobody */
     uint8_t ground[FRONTIER_CELLS];  /* 0 bare, or 16 x (good + 1) + units */
@@ -359,9 +361,13 @@ static inline void frontier_age(frontier_t *env, int32_t slot) {
 /* One attempt at a birth; returns the newborn's slot, or -1. */
 static inline int32_t frontier_birth(frontier_t *env, int32_t tribe) {
     const int32_t side = 2 * FRONTIER_HOME_REACH + 1;
-    int32_t slot = tribe * FRONTIER_PER_TRIBE, food = 0;
-    while (slot < (tribe + 1) * FRONTIER_PER_TRIBE && env->agents[slot].state != FRONTIER_IDLE) ++slot;
-    if (slot == (tribe + 1) * FRONTIER_PER_TRIBE) return -1;
+    const int32_t slots = FRONTIER_PER_TRIBE, first = tribe * slots;
+    int32_t slot = -1, food = 0;
+    for (int32_t k = 0; k < slots && slot < 0; ++k) {
+        const int32_t other = first + ((env->next[tribe] + k) & (slots - 1));
+        if (env->agents[other].state == FRONTIER_IDLE) slot = other;
+    }
+    if (slot < 0) return -1;
     const uint32_t bits = pcg32_next(&env->rng);
     const int32_t down = (int32_t)(((bits >> 16) * (uint32_t)side) >> 16) - FRONTIER_HOME_REACH;
     const int32_t right = (int32_t)(((bits & 0xffffu) * (uint32_t)side) >> 16) - FRONTIER_HOME_REACH;
@@ -378,6 +384,7 @@ static inline int32_t frontier_birth(frontier_t *env, int32_t tribe) {
     agent->health = FRONTIER_HEALTH;
     agent->state = FRONTIER_LIVES;
     env->held[tribe] += 1;
+    env->next[tribe] = (slot + 1 - first) & (slots - 1);
     frontier_stand(env, slot);
     return slot;
 }

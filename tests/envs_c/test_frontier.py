@@ -35,7 +35,13 @@ def world_of(name: str) -> np.dtype[np.void]:
     slots, side, _ = SIZES[name]
     square = (side + 2 * VISION, side + 2 * VISION)
     return np.dtype(
-        [("rng", np.uint64), ("frames", np.int32), ("held", np.int32, TRIBES), ("home", np.int32, TRIBES)]
+        [
+            ("rng", np.uint64),
+            ("frames", np.int32),
+            ("held", np.int32, TRIBES),
+            ("home", np.int32, TRIBES),
+            ("next", np.int32, TRIBES),
+        ]
         + [("agents", AGENT, slots), ("holder", np.uint16, square)]
         + [(plane, np.uint8, square) for plane in ("ground", "barrier", "folk")]
     )
@@ -72,7 +78,7 @@ class Reference:
         self.good, self.units = now["ground"][inner].astype(int) // 16 - 1, now["ground"][inner].astype(int) % 16
         self.wall = now["barrier"][inner].astype(int)
         self.homes = [self.place(int(home)) for home in now["home"]]
-        self.rng, self.frames = int(now["rng"]), int(now["frames"])
+        self.rng, self.frames, self.next = int(now["rng"]), int(now["frames"]), now["next"].tolist()
         self.agents = [self.agent(slot, record) for slot, record in enumerate(now["agents"])]
 
     def place(self, cell: int) -> tuple[int, int]:
@@ -186,7 +192,9 @@ class Reference:
         born: set[int] = set()
         for _ in range((began + frames) * self.per_tribe // 64 - began * self.per_tribe // 64):
             for tribe in range(TRIBES):
-                idle = [agent for agent in self.agents if agent.tribe == tribe and agent.state == IDLE]
+                first = tribe * self.per_tribe
+                order = [first + (self.next[tribe] + k) % self.per_tribe for k in range(self.per_tribe)]
+                idle = [self.agents[slot] for slot in order if self.agents[slot].state == IDLE]
                 if not idle:
                     continue
                 bits = self.draw()
@@ -199,6 +207,7 @@ class Reference:
                     idle[0].__dict__.update(vars(self.agent(idle[0].slot, record)))
                     idle[0].__dict__.update(place=(row, column), fed=BORN, watered=BORN, health=HEALTH, state=LIVES)
                     born.add(idle[0].slot)
+                    self.next[tribe] = (idle[0].slot - first + 1) % self.per_tribe
         return born
 
     def step(self, actions: Actions, frames: int) -> SimpleNamespace:
@@ -269,7 +278,7 @@ class Reference:
         other = Reference("frontier_tribes", now)
         for plane in ("good", "units", "wall"):
             np.testing.assert_array_equal(getattr(self, plane), getattr(other, plane), plane)
-        assert (self.rng, self.frames) == (other.rng, other.frames)
+        assert (self.rng, self.frames, self.next) == (other.rng, other.frames, other.next)
         for here, there in zip(self.agents, other.agents, strict=True):
             assert here.state == there.state
             assert here.state == IDLE or here == there
