@@ -28,6 +28,7 @@ FRAMES_PER_SECOND = {
     "breakout": 60.0,
     "cartpole": 50.0,
     "entities": 20.0,
+    "frontier": 10.0,
     "g2048": 4.0,
     "maze": 8.0,
     "memory": 3.0,
@@ -262,6 +263,39 @@ def _snake(envs: envs_c.VecEnv) -> Pixels:
     return _grid(picture[top : top + _SNAKE_VIEW, left : left + _SNAKE_VIEW], 10)
 
 
+_FRONTIER_AGENT = np.dtype(
+    [(name, "i4") for name in ("at", "age", "decisions", "restored", "gathered")]
+    + [("uses", "u2", 3), ("fed", "i2"), ("watered", "i2"), ("pack", "u1", 4)]
+    + [(name, "u1") for name in ("state", "health", "struck", "did", "blocked", "unused")]
+)
+_FRONTIER = np.dtype(
+    [("rng", "u8"), ("frames", "i4"), ("held", "i4", 4), ("home", "i4", 4), ("next", "i4", 4)]
+    + [("agents", _FRONTIER_AGENT, 128), ("holder", "u2", (138, 138))]
+    + [(plane, "u1", (138, 138)) for plane in ("ground", "barrier", "folk")]
+)
+_FRONTIER_GOODS = np.array([BACKGROUND, (63, 111, 74), (47, 95, 134), (107, 85, 64), (92, 95, 115)], np.uint8)
+_FRONTIER_VIEW = 40  # tiles
+
+
+def _frontier(envs: envs_c.VecEnv) -> Pixels:
+    """The land around the first learning agent that lives. It is green, its tribe blue, and who struck is pale."""
+    state = _struct(envs, _FRONTIER)
+    ground, barrier, agents = state["ground"], state["barrier"], state["agents"]
+    picture = _FRONTIER_GOODS[np.where(ground % 16, ground // 16, 0)]
+    flat = picture.reshape(-1, 3)
+    flat[state["home"]] = np.where(flat[state["home"]] == BACKGROUND, (77, 81, 99), flat[state["home"]])
+    picture[barrier > 0] = (141, 147, 165)
+    picture[barrier == 16] = FAINT  # the land's edge
+    living = np.flatnonzero(agents["state"] == 1)
+    for slot in living[::-1]:
+        agent = agents[slot]
+        tribe = (BLUE, VIOLET, AMBER, RED)[slot // 32]
+        flat[agent["at"]] = LIGHT if agent["did"] == 4 else GREEN if slot == living[0] else tribe
+    middle = int(agents["at"][living[0]]) if len(living) and living[0] < 32 else int(state["home"][0])
+    top, left = (int(np.clip(at - _FRONTIER_VIEW // 2, 4, 134 - _FRONTIER_VIEW)) for at in divmod(middle, 138))
+    return _grid(picture[top : top + _FRONTIER_VIEW, left : left + _FRONTIER_VIEW], 10)
+
+
 def _entities(seen: Observation) -> Pixels:
     """The field as the first agent sees it, which is all of it. That agent is green. One that has just acted is
     pale."""
@@ -341,4 +375,4 @@ _FROM_OBSERVATION: dict[str, Callable[[Observation], Pixels]] = {
     "pong": _pong,
     "pong2": _pong,
 }
-_FROM_STATE: dict[str, Callable[[envs_c.VecEnv], Pixels]] = {"maze": _maze, "snake": _snake}
+_FROM_STATE: dict[str, Callable[[envs_c.VecEnv], Pixels]] = {"frontier": _frontier, "maze": _maze, "snake": _snake}
