@@ -20,7 +20,7 @@
  *
  * Observation (uint8 x 968, shape 8 x 11 x 11, 16 is the largest): the window around the agent, which is in its middle,
  *   row 5, column 5; north is row 0. All zero for an idle slot. Planes:
- *   0 food, 1 water, 2 wood, 3 ore     4 x the units on the tile
+ *   0 food, 1 water, 2 wood, 3 ore     8 + 2 x the units on the tile, 0 where there are none
  *   4 barrier                          16 the land's edge and beyond, 1 to 13 a wall's strength
  *   5 own tribe, 6 other tribes        2 x the health of the agent on the tile, oneself included
  *   7 oneself, cell k in the place of the k-th number, the rest 0:
@@ -407,7 +407,7 @@ static inline void frontier_observe(const frontier_t *env, int32_t slot, uint8_t
     }
     for (int32_t good = 0; good < FRONTIER_GOODS; ++good, planes += FRONTIER_WINDOW_CELLS)
         for (int32_t i = 0; i < FRONTIER_WINDOW_CELLS; ++i)
-            planes[i] = (uint8_t)((ground[i] >> 4) == good + 1 ? (ground[i] & 15) * 4 : 0);
+            planes[i] = (uint8_t)((ground[i] >> 4) == good + 1 && (ground[i] & 15) != 0 ? 8 + 2 * (ground[i] & 15) : 0);
     planes += FRONTIER_WINDOW_CELLS;
     for (int32_t i = 0; i < FRONTIER_WINDOW_CELLS; ++i) {
         const uint8_t health = (uint8_t)((folk[i] & 15) * 2), kin = (folk[i] >> 4) == tribe + 1;

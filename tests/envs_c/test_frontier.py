@@ -253,8 +253,8 @@ class Reference:
                 planes[4, i, j] = EDGE
                 continue
             planes[4, i, j] = self.wall[tile]
-            if self.good[tile] >= 0:
-                planes[self.good[tile], i, j] = 4 * self.units[tile]
+            if self.units[tile]:
+                planes[self.good[tile], i, j] = 8 + 2 * self.units[tile]
         for other in self.agents:
             i, j = other.place[0] - agent.place[0] + VISION, other.place[1] - agent.place[1] + VISION
             if other.state == LIVES and min(i, j) >= 0 and max(i, j) < 11:
