@@ -29,6 +29,8 @@
  *     11 12 home's place: (rows down, then columns right) / 8, rounded down, cut to [-8, 8], plus 8
  *     13 frames since it was struck last: 16 less that many, at least 0   14 16 if the last act had an effect
  *     15 16 if the last move was blocked   16 16 times the share of the tribe's slots that are held
+ *     17 + 5 k: of good k, 16 if it is on the own tile; then how far north, east, south and west of here, times 3, its
+ *        nearest tile in the window is (by rows and columns together; of equals the first, row by row)
  * Actions (three components, held for `frame_skip` frames; any other value is the caller's error; those of idle slots
  *   are ignored):
  *   0  move: 0 stay, 1 north, 2 east, 3 south, 4 west. Barriers and agents block.
@@ -430,6 +432,23 @@ static inline void frontier_observe(const frontier_t *env, int32_t slot, uint8_t
     own[14] = agent->did ? 16 : 0;
     own[15] = agent->blocked ? 16 : 0;
     own[16] = (uint8_t)(env->held[tribe] * 16 / FRONTIER_PER_TRIBE);
+    int32_t nearest[FRONTIER_GOODS] = {99, 99, 99, 99}, rows[FRONTIER_GOODS] = {0}, columns[FRONTIER_GOODS] = {0};
+    for (int32_t i = 0; i < FRONTIER_WINDOW_CELLS; ++i) {
+        if ((ground[i] & 15) == 0) continue;
+        const int32_t good = (ground[i] >> 4) - 1;
+        const int32_t row = i / FRONTIER_WINDOW - FRONTIER_VISION, column = i % FRONTIER_WINDOW - FRONTIER_VISION;
+        const int32_t distance = (row < 0 ? -row : row) + (column < 0 ? -column : column);
+        if (distance >= nearest[good]) continue;
+        nearest[good] = distance;
+        rows[good] = row;
+        columns[good] = column;
+    }
+    for (int32_t good = 0; good < FRONTIER_GOODS; ++good) {
+        uint8_t *way = own + 17 + 5 * good;
+        way[0] = nearest[good] == 0 ? 16 : 0;
+        way[rows[good] < 0 ? 1 : 3] = (uint8_t)(3 * (rows[good] < 0 ? -rows[good] : rows[good]));
+        way[columns[good] < 0 ? 4 : 2] = (uint8_t)(3 * (columns[good] < 0 ? -columns[good] : columns[good]));
+    }
 }
 
 /* Returns where the nearest units of a good are in an agent's window (of equals the first, row by row), or -1. */

@@ -265,6 +265,11 @@ class Reference:
         own += [4 * self.level(agent, skill) for skill in range(3)] + [agent.age // 64]
         own += [min(8, max(-8, (home[axis] - agent.place[axis]) // 8)) + 8 for axis in (0, 1)]
         own += [agent.struck, 16 * (agent.did > 0), 16 * agent.blocked, 16 * held // self.per_tribe]
+        for plane in planes[:4]:
+            places = [(abs(i - 5) + abs(j - 5), i, j) for i, j in np.argwhere(plane).tolist()]
+            _, i, j = min(places, default=(0, 5, 5))
+            here = 16 * bool(places) * ((i, j) == (5, 5))
+            own += [here, *(3 * max(0, way) for way in (5 - i, j - 5, i - 5, 5 - j))]
         planes[7].ravel()[: len(own)] = own
         return planes.ravel().astype(np.uint8)
 
