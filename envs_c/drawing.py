@@ -289,7 +289,7 @@ def _frontier(envs: envs_c.VecEnv) -> Pixels:
     living = np.flatnonzero(agents["state"] == 1)
     for slot in living[::-1]:
         agent = agents[slot]
-        tribe = (BLUE, VIOLET, AMBER, RED)[slot // 32]
+        tribe = (BLUE, RED, AMBER, VIOLET)[slot // 32]
         flat[agent["at"]] = LIGHT if agent["did"] == 4 else GREEN if slot == living[0] else tribe
     middle = int(agents["at"][living[0]]) if len(living) and living[0] < 32 else int(state["home"][0])
     top, left = (int(np.clip(at - _FRONTIER_VIEW // 2, 4, 134 - _FRONTIER_VIEW)) for at in divmod(middle, 138))
