@@ -22,6 +22,8 @@ export async function compareTrials(root, tools, context) {
   const { api, state, selection, signal, sweeps } = context;
   let found = null;
   let plot = null;
+  let playing = new AbortController(); // ends the games that are shown
+  signal.addEventListener("abort", () => playing.abort(), { once: true });
   let asked = 0; // an answer to an earlier question is not used
   const all = box("all rows", state.get("rows") === "all", (on) => state.set({ rows: on ? "all" : "" }));
   const table = h("div", { class: "side-by-side", tabindex: "0", role: "region", "aria-label": "Trials side by side" });
@@ -73,8 +75,10 @@ export async function compareTrials(root, tools, context) {
   /** The agents that can play in the page, those of one environment in one player: they play the same games. */
   function games(trials, several) {
     const envs = new Map();
+    playing.abort();
+    playing = new AbortController();
     for (const one of trials) envs.set(one.here, [...(envs.get(one.here) || []), { ...one, env: one.here, title: name(one, several) }]);
-    return [...envs.values()].map((some) => game(api, some, signal));
+    return [...envs.values()].map((some) => game(api, some, playing.signal));
   }
 
   /** Says which of the selected trials are not there, and offers to leave them out. */

@@ -31,6 +31,7 @@ export async function render(root, context) {
   }
   let found = null;
   let curve = null; // the chart
+  let game = null; // which goes on where the rest is drawn again
   let usage = []; // the charts of what it uses
   const body = h("div", { class: "trial-page" });
   root.append(body);
@@ -74,7 +75,7 @@ export async function render(root, context) {
     fill(body,
       heading(trial),
       h("div", { class: "trial-columns" },
-        h("div", { class: "trial-main" }, figures(trial), section("Learning curve", curveHead(), h("div", { class: "curve-room" })), plays() ? section("The agent at play", [], gameBeside(api, { env: found.sweep.env, sweep: name, number }, signal), inTerminal()) : null, config(), logSection(), usageSection(), filesSection()),
+        h("div", { class: "trial-main" }, figures(trial), section("Learning curve", curveHead(), h("div", { class: "curve-room" })), plays() ? section("The agent at play", [], (game ??= gameBeside(api, { env: found.sweep.env, sweep: name, number }, signal)), inTerminal()) : null, config(), logSection(), usageSection(), filesSection()),
         h("div", { class: "trial-side" }, plays() ? null : playback(), why(trial), annotations(trial), trialsOfRun(), facts(trial))));
     drawCurve();
     usage = [];

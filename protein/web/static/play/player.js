@@ -4,7 +4,7 @@
 //     players: [{ title: "60 s", note: "score 20.4", open: async () => ({ world, policy }), // policy may be null
 //                 instead: () => element }],   // what is shown below the reason, where it cannot be played
 //     seed: 0,          // several players play the same games
-//     human: false,     // whether a person begins
+//     human: false,     // whether a person begins, as the first player
 //     signal,           // ends it
 //   });
 //
@@ -50,7 +50,7 @@ export function mount(root, { players, seed = 0, human = false, signal }) {
   const slower = h("span", { class: "muted play-slower" });
   const best = h("label", { class: "choice", title: "Else it draws each action from its probabilities, as in training" },
     h("input", { type: "checkbox", onchange: (event) => { for (const { match } of stages) if (match) match.greedy = event.target.checked; } }), "only its best action");
-  const said = h("p", { class: "visually-hidden", role: "status" });
+  const said = h("p", { class: "muted play-said", role: "status" });
   const stages = players.map((player) => stage(player, { alone: players.length === 1, wake, said: (words) => { said.textContent = words; }, failed: () => { keys.hidden = stages.every(({ stopped }) => stopped); } }));
   const keys = h("div", { class: "play-keys", role: "group", "aria-label": "Playback" }, toggle,
     h("button", { type: "button", class: "button", title: ". (full stop)", text: "Step", onclick: step }),
@@ -58,7 +58,7 @@ export function mount(root, { players, seed = 0, human = false, signal }) {
     h("label", { class: "choice" }, "seed", seedRoom), pace, slower, best);
   fill(root, h("div", { class: "play", onkeydown: pressed, onkeyup: released, onfocusout: (event) => { if (!event.currentTarget.contains(event.relatedTarget)) for (const { match } of stages) match?.releaseAll(); } },
     h("div", { class: "play-stages" }, stages.map((one) => one.room)), keys, said));
-  for (const one of stages) one.open(seed, human).then(() => {
+  for (const one of stages) one.open(seed, human && one === stages[0]).then(() => {
     best.hidden = !stages.some(({ match }) => match?.policy);
     best.firstChild.checked = stages.some(({ match }) => match?.greedy);
   });
