@@ -24,6 +24,7 @@ import contextlib
 import copy
 import dataclasses
 import functools
+import importlib.metadata
 import math
 import platform
 import time
@@ -208,13 +209,19 @@ def facts_of(config: RunConfig, devices: Sequence[torch.device], threads: int) -
     return {
         "machine": [platform.node(), platform.machine(), usable_cores(), threads],
         "devices": [_device_facts(device) for device in devices],
-        "torch": str(torch.__version__),
+        "versions": [str(torch.__version__), _own_version()],
         "env": [config.env.name, config.env.args, config.env.num_envs],
         "policy": dataclasses.asdict(config.policy),
         "precision": [train.precision, train.update_precision, train.train_fp16],
         "powers": [round(math.log2(size)) for size in (train.horizon, train.minibatch_size)],
         "update": [train.optimizer, train.accumulation_steps, train.update_epochs, train.graphs],
     }
+
+
+def _own_version() -> str:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version("protein-sweep")
+    return ""
 
 
 def _device_facts(device: torch.device) -> list[str]:
@@ -259,7 +266,7 @@ class _AnyWeights(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.linalg.qr:
             (matrix,) = args
-            return matrix, matrix[: matrix.shape[1]]
+            return matrix / matrix.shape[0] ** 0.5, matrix[: matrix.shape[1]]  # as large as orthogonal columns are
         return func(*args, **(kwargs or {}))
 
 
@@ -277,6 +284,7 @@ class _Parts:
             update_precision=update,
             train_fp16=False,
             update_epochs=1,
+            learning_rate=1e-9,  # what is timed must not diverge, whatever the run will do
             overlap=False,
             target_kl=0.0,
             ent_coef_final=-1.0,
@@ -324,6 +332,7 @@ class _Parts:
             precision=self._precisions.acting,
         )
         rollout.reset(0)
+        self._arithmetic.prepare(agents, self._policy.largest_layer)
         rollout.record(Recorder(self._device, self._train.graphs))
 
         def act() -> None:

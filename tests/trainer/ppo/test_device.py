@@ -201,9 +201,10 @@ def test_another_card_driver_torch_network_or_number_of_environments_is_measured
         small(policy={"recurrence": "lstm"}),
         small({"name": "maze", "frame_skip": 1}, {"encoder": "cnn"}, accumulation_steps=2),
         small({"name": "pendulum", "frame_skip": 10}, {"recurrence": "mingru"}, optimizer="muon", overlap=True),
+        small(policy={"hidden_size": 512}, learning_rate=1e6),  # with which the run itself would diverge
         small({"name": "entities", "num_envs": 2}, {"value_bins": 5}, train_fp16=True, target_kl=0.1),
     ],
-    ids=["mlp", "lstm", "cnn", "continuous", "several actions"],
+    ids=["mlp", "lstm", "cnn", "continuous", "wide", "several actions"],
 )
 def test_the_parts_of_a_run_are_timed_and_change_nothing_else(config: RunConfig) -> None:
     before = torch.get_rng_state(), torch.get_num_threads(), torch.get_float32_matmul_precision()
