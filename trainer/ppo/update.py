@@ -272,8 +272,7 @@ class PPO:
         config = self._config
         keeps = [self.weights, *self.optimizer.moments().values()]
         again = self._recompute_logprobs or config.overlap
-        what = "the advantages"
-        graph = self.recorder.record(what, lambda: self._prepare(work, again=again), keeps=keeps)
+        graph = self.recorder.record("the advantages", lambda: self._prepare(work, again=again), keeps=keeps)
         if graph is None:
             return False
         work.graphs["advantages", again] = graph
@@ -315,7 +314,7 @@ class PPO:
 
     def _work(self, batch: Batch) -> Work:
         """Returns the batch to work on: a recorded one of its shape, filled with it, or itself."""
-        work = self._recorded.get(_shape(batch))
+        work = self._recorded.get(_shape(batch)) if self._recorded else None
         if work is None:
             return self._new_work(batch)
         for name, tensor in batch.tensors().items():

@@ -80,6 +80,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "v-trace": {"overlap": True, "policy": POLICIES["mingru"]},
     "target kl": {"target_kl": 1e-5, "learning_rate": 0.01},
     "bf16": {"precision": "bf16"},
+    "bf16, with a memory": {"precision": "bf16", "policy": POLICIES["lstm"]},
 }
 
 
