@@ -263,6 +263,8 @@ class Training:
                 dtype=torch.float32 if normalised else self._policy.observation_dtype,
                 idles=any(playing(env) is not None for env in self._envs),
             )
+        else:
+            self._ppo.recorder.reason = self._ppo.recorder.reason or "no whole iteration is left"
         timings["graphs"] = time.perf_counter() - began
         return recorders
 

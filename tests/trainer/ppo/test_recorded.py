@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from event_log import EventLog
+from ppo_runs import BATCH, small
 from training_parts import POLICIES, make_policy, make_rollout, make_spec, scripted
 from updates import make_ppo
 
@@ -16,6 +18,7 @@ from protein.trainer.machine.graphs import Launches, standing_in
 from protein.trainer.model.policy import Policy
 from protein.trainer.ppo.rollout import Batch
 from protein.trainer.ppo.update import PPO
+from protein.trainer.run import run
 
 STEPS, AGENTS = 5, 12
 SPECS = {
@@ -200,3 +203,17 @@ def test_memory_that_does_not_suffice_is_one_line_and_the_update_is_computed_as_
         "cannot record a minibatch's step as a graph, going on without it: "
         "CUDA out of memory. Tried to allocate 2.00 GiB."
     )
+
+
+@pytest.mark.parametrize(
+    ("train", "told"),
+    [
+        ({"total_timesteps": BATCH - 16}, "acting; not update: no whole iteration is left"),
+        ({"train_fp16": True}, "acting; not update: fp16 decides on the host whether a step is taken"),
+    ],
+)
+def test_the_start_says_why_an_update_is_not_recorded(train: dict[str, Any], told: str) -> None:
+    events = EventLog()
+    with standing_in():
+        run(small(train={"total_timesteps": BATCH} | train), directory=None, report=events.record)
+    assert events[0]["graphs"] == told
