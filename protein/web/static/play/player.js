@@ -216,7 +216,7 @@ function stage({ title, note, open, instead }, { alone, wake, said, failed }) {
       list(match);
       touch(match);
       tell("");
-      take(match.human);
+      if (match.human) take(true, true);
       show(); // also where nobody sees it yet
       wake();
     } catch (error) {
@@ -225,10 +225,10 @@ function stage({ title, note, open, instead }, { alone, wake, said, failed }) {
   }
 
   /** A person takes over, or hands back. */
-  function take(on) {
+  function take(on, first = false) {
     const { match } = self;
     if (!match || (!on && !match.policy)) return;
-    if (match.human !== on) said(on ? `You play${title ? ` ${title}` : ""}. Escape hands back.` : "The agent plays.");
+    if (match.human !== on || first) said(!on ? "The agent plays." : match.policy ? `You play${title ? ` ${title}` : ""}. Escape hands back.` : "You play.");
     match.human = on;
     if (!on) match.releaseAll();
     taking.textContent = on ? "Hand back" : "Take over";
@@ -338,7 +338,7 @@ function stage({ title, note, open, instead }, { alone, wake, said, failed }) {
       button.style.setProperty("--part", part.toFixed(3));
       share.textContent = percent.format(part);
     }
-    if (world.continuousActions && answer) {
+    if (world.continuousActions) {
       for (const [component, room] of [...actions.querySelectorAll(".play-mean")].entries()) {
         const turned = placed(match.game.actions[component])[0].action === 1; // the greater one stands on the left
         const place = (Math.max(-1, Math.min(1, (turned ? -1 : 1) * world.actions[component])) + 1) * 50;
