@@ -24,6 +24,7 @@ import contextlib
 import copy
 import dataclasses
 import functools
+import gc
 import importlib.metadata
 import math
 import platform
@@ -128,15 +129,17 @@ def measure(
     except Exception:  # the run meets the same error, and reports it
         return Choice(device=devices[0])
     rates: dict[str, float] = {}
-    notes, left = [], MAX_SECONDS
-    for index, device in enumerate(devices):
-        started = clock()
-        try:
-            rates[names[index]] = 1.0 / time_on(device, left / (len(devices) - index))
+    notes = []
+    for name, device in zip(names, devices, strict=True):
+        try:  # all have equal parts: what one needs to wake is not taken from the others
+            rates[name] = 1.0 / time_on(device, MAX_SECONDS / len(devices))
         except Exception as error:  # a driver, a library or a user's network may raise anything
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            notes.append(f"{names[index]} was left out, it failed while it was timed: {reason}")
-        left = max(left - (clock() - started), 0.0)
+            notes.append(f"{name} was left out, it failed while it was timed: {reason}")
+    if any(device.type == "cuda" for device in devices):
+        gc.collect()  # what was timed, before the memory that it had is given back
+        with contextlib.suppress(RuntimeError):  # the device has failed
+            torch.cuda.empty_cache()
     seconds = clock() - began
     if not rates:
         return Choice(device=devices[-1], notes=tuple(notes), seconds=seconds)

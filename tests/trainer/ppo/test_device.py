@@ -101,17 +101,34 @@ def test_a_device_that_fails_is_left_out_with_one_line_and_tried_again_next_time
     assert [note.rpartition(": ")[2] for note in none.notes] == ["ValueError", "MemoryError"]
 
 
-def test_devices_share_the_time_and_what_one_leaves_over_is_the_next_ones() -> None:
+def test_devices_have_equal_parts_of_the_time_however_long_one_takes_to_wake() -> None:
     clock, seen = Clock(), []
 
     def time_on(device: torch.device, seconds: float) -> float:
         seen.append(seconds)
-        clock.now += 0.2 if len(seen) == 1 else seconds
+        clock.now += 5.0
         return 1.0
 
     found = measure([CUDA, MPS, CPU], lambda: time_on, facts={}, clock=clock)
-    assert seen == pytest.approx([MAX_SECONDS / 3, 0.4, 0.4])
-    assert found.seconds == pytest.approx(MAX_SECONDS)
+    assert seen == [MAX_SECONDS / 3] * 3
+    assert found.seconds == pytest.approx(15.0)
+
+
+def test_waking_is_not_on_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, asked = Clock(), []
+
+    def least(make: Callable[[int], Callable[[], None]], rows: int, until: float, clock: Clock) -> float:
+        asked.append(until - clock())
+        return 1.0
+
+    def slow(device: torch.device) -> None:
+        clock.now += 3.0
+
+    monkeypatch.setattr(devices, "least_seconds", least)
+    monkeypatch.setattr(devices, "wait_for", slow)
+    timing_of(small(), 1, clock)(CPU, 0.5)
+    assert asked == pytest.approx([0.25, 0.5])
+    assert clock.now == pytest.approx(106.0)  # each part was woken
 
 
 def test_no_piece_of_work_goes_beyond_the_time() -> None:
