@@ -100,9 +100,10 @@ SECTIONS = {
     "launches": Section(
         title="for each iteration",
         columns=[
-            (f"{name}, {how}", at(how, key), form)
-            for how in ("graphs", "none")
-            for name, key, form in (("host", "launches", ",.0f"), ("busy", "busy", ".0%"))
+            ("launches", at("graphs", "launches"), ",.0f"),
+            ("busy", at("graphs", "busy"), ".0%"),
+            ("no graphs", at("none", "launches"), ",.0f"),
+            ("busy", at("none", "busy"), ".0%"),
         ],
         fresh=True,  # a profiler stays in the process
     ),
@@ -162,11 +163,10 @@ class Plan:
             return [
                 self._shipped("pong"),
                 self._sizes("lstm 128"),
-                self._launches("lstm 128"),
+                self._launches("mlp 2 x 256"),
                 *self._language(STEPS[:1], compiled=False)[:2],
                 self._small(),
                 self._precision("mlp 2 x 64", 16),
-                self._options(OPTIONS[0]),
             ]
         return [
             *(self._shipped(env) for env in SHIPPED),
@@ -391,9 +391,8 @@ def main(given: Sequence[str] | None = None) -> int:
     try:
         rows = [row for row in Plan(arguments.device, tiny=arguments.tiny).rows() if row.section in arguments.only]
         table.know(arguments.device, until, tiny=arguments.tiny)
-        _, left = device_table.measure_all(
-            rows, SECTIONS, table.measure, until=until, write=table.write, renew=worker.end
-        )
+        renew = (lambda: None) if arguments.device == "cpu" else worker.end
+        _, left = device_table.measure_all(rows, SECTIONS, table.measure, until=until, write=table.write, renew=renew)
     finally:
         worker.end()
     if left:

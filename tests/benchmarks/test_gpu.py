@@ -35,7 +35,7 @@ def script(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
 
 
 def test_the_dry_run_tests_measures_and_writes_down_on_a_bare_machine(tmp_path: Path) -> None:
-    """Without the packages that such a machine lacks. Each kind of row but one is measured."""
+    """Without the packages that such a machine lacks. All kinds of rows but the options are measured."""
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\n"
         "class Missing:\n"
