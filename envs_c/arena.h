@@ -41,7 +41,8 @@
  *   costs nothing by itself: else two teams that strike alike would gain nothing by meeting, and learn to keep away.
  * Ends: all agents together. Terminal when no agent of a team stands; truncated after ARENA_MAX_FRAMES frames that did
  *   not end it. A step stops at the frame that ends the episode. Score of an episode: own agents standing minus the
- *   other team's, in [-4, 4]. Against oneself it is 0 on average, so no score counts as solved.
+ *   other team's, in [-4, 4]; where as many stand, a twentieth of the own health minus the other team's. Against oneself
+ *   it is 0 on average, so no score counts as solved.
  * Scripts (arena_script; they see the state and change nothing):
  *   0 random    any action
  *   1 beginner  every other decision of the brawler's, else any action
@@ -317,9 +318,11 @@ static inline void arena_step(arena_t *env, const int32_t *actions, int32_t fram
 /* Writes, for each agent, score, undiscounted return and length in steps of the episode that the last step ended. */
 static inline void arena_episode(const arena_t *env, float *scores, float *returns, int32_t *lengths) {
     assert(env && scores && returns && lengths);
+    int32_t health[2] = {0, 0};
+    for (int32_t i = 0; i < ARENA_AGENTS; ++i) health[i / ARENA_TEAM] += env->health[i];
     for (int32_t i = 0; i < ARENA_AGENTS; ++i) {
         const int32_t team = i / ARENA_TEAM, lead = env->standing[team] - env->standing[1 - team];
-        scores[i] = (float)lead;
+        scores[i] = lead ? (float)lead : (float)(health[team] - health[1 - team]) * 0.05f;
         returns[i] = arena_reward(env->strikes[i], lead);
         lengths[i] = env->decisions;
     }
