@@ -23,7 +23,8 @@ def config_of(name: str = "arena", recurrence: str = "none", *, seats: int = 12,
     return small(
         env={"name": name, "num_envs": seats, "frame_skip": 16 if name == "pong2" else 12},
         policy={"recurrence": recurrence},
-        train={"total_timesteps": seats * 4 * 32 * 3, "score_window": 4, "threads": 1},
+        train={"total_timesteps": seats * 4 * 32 * 3, "score_window": 4, "threads": 1}
+        | {"normalize_observations": "off", "reward_scaling": "off"},
         selfplay={"on": True, "pool_size": 4, "rated_games": 4, "present_share": 0.5, "hardness": 1.0} | how,
     )
 
@@ -139,7 +140,8 @@ def test_opponents_that_are_seldom_beaten_come_more_often() -> None:
 def test_games_go_on_from_their_state(recurrence: str) -> None:
     """Members that play on though retired are in it, too."""
     config = config_of(recurrence=recurrence)
-    play, other = Play(config), Play(config)
+    normalizer = Normalizer(Moments(10.0, np.full(81, 0.1), np.full(81, 2.0)), torch.device("cpu"))
+    play, other = Play(config, normalizer), Play(config, normalizer)
     for step in range(45):
         if step % 4 == 0:
             play.learn()
@@ -217,3 +219,22 @@ def test_what_cannot_be_is_said_in_one_line(sections: dict[str, dict[str, Any]],
 def test_several_processes_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"selfplay.on needs one process, .* got 2: use --nproc 1"):
         config_of().check_processes(2)
+
+
+def test_where_agents_end_alone_each_changes_its_policy_with_its_own_episode() -> None:
+    """Frontier's tribes: four sides, whose agents come and go; scores are lifetimes, which have no rating."""
+    play = Play(config_of("frontier_tribes", seats=6, rated_games=1, present_share=0.7))
+    envs, changes = play.envs, 0
+    assert (envs._games.num_envs, envs.num_agents, envs.scored_agents) == (3, 6 * 32, 32)
+    for step in range(60):
+        if step and step % 4 == 0:
+            play.learn()
+        before, idle = envs._player.copy(), envs.playing
+        assert idle is not None and idle.shape == (envs.num_agents,)
+        play.step()
+        changed = envs._player != before
+        assert not (changed & ~envs._resets).any()
+        changes += int(changed.sum())
+    assert changes > 10
+    scores = envs.drain_episodes().score
+    assert len(scores) and scores.min() >= 1
