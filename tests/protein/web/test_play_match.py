@@ -29,7 +29,8 @@ function playing(world, seed = 1) {
       this.asked += 1;
       const choice = (i) => Math.floor(draw() * world.actionSizes[i % world.actionComponents]);
       const action = world.continuousActions ? () => 2 * draw() - 1 : (_, i) => choice(i);
-      return { actions: Array.from(world.actions, action), values: [draw()] };
+      this.last = Array.from(world.actions, action);
+      return { actions: this.last, values: [draw()] };
     },
     seed() {},
     require() {},
@@ -198,6 +199,29 @@ def test_a_person_takes_over_and_hands_back_at_any_frame() -> None:
     assert all(own for _, own in found["back"])
     assert all(1 <= frames <= 5 for frames, _ in found["back"]) and found["back"][-1][0] == 5
     assert found["held"] == 0
+
+
+def test_in_a_game_of_sides_a_rival_plays_the_others() -> None:
+    found = told("""
+        for (const name of ["pong2", "arena"]) {
+          const world = await World.load(bytes[name], { frameSkip: 2 });
+          const [policy, rival] = [playing(world, 1), playing(world, 9)];
+          const match = new Match(world, policy, { rival });
+          match.advance(1);
+          const half = world.actions.length / 2;
+          const own = match.said.actions.slice(0, half).concat(match.replies.actions.slice(half));
+          const differs = String(match.said.actions) !== String(match.replies.actions);
+          found[name] = [[...world.actions].join() === own.join(), differs, rival.asked];
+          match.human = true;
+          match.press("up");
+          match.advance(4);
+          found[name].push(world.actions[world.actionComponents - (name === "arena" ? 2 : 1)]);
+          const alone = new Match(world, null, { rival }); // a person against a policy
+          alone.advance(5);
+          found[name].push(world.actions[0], [...world.actions].slice(half).join() === rival.last.slice(half).join());
+        }
+    """)
+    assert found == {name: [True, True, 1, 1, 0, True] for name in ("pong2", "arena")}
 
 
 def test_games_wait_for_keys_turn_and_push_as_each_needs() -> None:

@@ -280,6 +280,8 @@ const FOUR_WAYS = [["up", "up"], ["right", "right"], ["down", "down"], ["left", 
  * - `framesPerSecond`: how many frames are pleasant to watch; physical games run at their own speed.
  * - `everyFrame`: one action held for k steps of a frame is the same as one step of k frames, so each frame can be shown.
  * - `moving`: fields whose values between two frames are shown, and by how much they may change before it is a jump.
+ * - `sides`: how many there are, where several play against each other: the first of as many equal parts of the agents
+ *   is the player's.
  * - `score(state)`: the running episode's, where it is not the sum of the first agent's rewards.
  * - `actions`: for each component what its actions are called, in order, each with its key: a direction, or a character.
  *   One without a key is taken where no key is pressed.
@@ -289,7 +291,7 @@ const FOUR_WAYS = [["up", "up"], ["right", "right"], ["down", "down"], ["left", 
  */
 export const GAMES = {
   arena: {
-    picture: arena, size: [1.1, 1.1], framesPerSecond: 20, moving: { x: 0.3, y: 0.3 }, score: ({ standing }) => standing[0] - standing[1],
+    picture: arena, sides: 2, size: [1.1, 1.1], framesPerSecond: 20, moving: { x: 0.3, y: 0.3 }, score: ({ standing }) => standing[0] - standing[1],
     actions: [[["stay"], ["right", "right"], ["left", "left"]], STAY_UP_DOWN, [["do nothing"], ["strike nearest", "1"], ["strike 2nd", "2"], ["strike 3rd", "3"], ["strike 4th", "4"], ["mend", "5"]]],
   },
   breakout: {
@@ -306,7 +308,7 @@ export const GAMES = {
     actions: [[["stay"], ["right", "right"], ["left", "left"]], STAY_UP_DOWN, [["do nothing"], ["strike nearest", "1"], ["strike 2nd", "2"], ["strike 3rd", "3"], ["strike 4th", "4"], ["mend", "5"]]],
   },
   frontier: {
-    picture: frontier, size: [1, 1], framesPerSecond: 8, score: ({ agents }) => agents.age[0],
+    picture: frontier, size: [1, 1], framesPerSecond: 10, score: ({ agents }) => agents.age[0],
     actions: [[["stay"], ["north", "up"], ["east", "right"], ["south", "down"], ["west", "left"]],
       [["do nothing"], ["gather", "1"], ["consume", "2"], ["build", "3"], ["strike", "4"], ["trade", "5"]],
       [["here"], ["to the north", "i"], ["to the east", "l"], ["to the south", "k"], ["to the west", "j"]]],
@@ -326,7 +328,7 @@ export const GAMES = {
     actions: [STAY_UP_DOWN],
   },
   pong2: {
-    picture: pong2, size: [1.12, 1.08], framesPerSecond: 60, everyFrame: true, moving: { paddle_y: 0.1, ball_y: 0.1, frames_to_hit: 2 },
+    picture: pong2, sides: 2, size: [1.12, 1.08], framesPerSecond: 60, everyFrame: true, moving: { paddle_y: 0.1, ball_y: 0.1, frames_to_hit: 2 },
     actions: [STAY_UP_DOWN],
   },
   snake: {

@@ -6,7 +6,7 @@
 
 import { fill, h } from "../lib/dom.js";
 import { followSystem } from "../lib/theme.js";
-import { draw, look } from "./draw.js";
+import { GAMES, draw, look } from "./draw.js";
 import { mount, opened } from "./player.js";
 
 const [WIDE, HIGH] = [240, 200]; // pixels of a game's small picture
@@ -34,15 +34,16 @@ export function start({ text, games }) {
     const { policies } = game;
     const chosen = new Set([policies[0], policies.at(-1)]);
     const room = h("div", {});
+    const rival = h("select", { class: "input", onchange: () => begin() }, h("option", { value: "", text: "itself" }), policies.map(({ title }, i) => h("option", { value: String(i), text: `${title} of training` })));
     fill(rooms, h("div", { class: "play" }, h("fieldset", { class: "games-choice" }, h("legend", { text: "Trained for" }), policies.map((policy) => h("label", { class: "choice" },
-      h("input", { type: "checkbox", checked: chosen.has(policy), onchange: (event) => { if (event.target.checked) chosen.add(policy); else chosen.delete(policy); begin(); } }), policy.title))), room));
+      h("input", { type: "checkbox", checked: chosen.has(policy), onchange: (event) => { if (event.target.checked) chosen.add(policy); else chosen.delete(policy); begin(); } }), policy.title))), GAMES[game.name]?.sides ? h("label", { class: "field" }, h("span", { class: "field-label", text: "Against" }), rival) : null, room));
     begin();
 
     /** The chosen policies begin the same games; a person alone, where none is chosen. */
     function begin() {
       player?.close();
       const agents = policies.filter((policy) => chosen.has(policy));
-      player = mount(room, { players: (agents.length ? agents : [{}]).map(({ title, note, policy }) => ({ title, note, open: () => opened({ wasm: game.wasm, policy }) })) });
+      player = mount(room, { players: (agents.length ? agents : [{}]).map(({ title, note, policy }) => ({ title, note, open: () => opened({ wasm: game.wasm, policy, rival: policies[rival.value]?.policy }) })) });
     }
   }
 

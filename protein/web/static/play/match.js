@@ -17,10 +17,11 @@ const HISTORY = 240; // decisions whose values are kept
 export const DIRECTIONS = ["up", "right", "down", "left"];
 
 export class Match {
-  /** `policy` may be null: then only a person plays. */
-  constructor(world, policy, { seed = 0, greedy = policy?.greedy } = {}) {
-    policy?.require(world);
-    Object.assign(this, { world, policy, greedy, game: look(world), human: !policy });
+  /** `policy` may be null: then only a person plays. In a game of sides, a `rival` plays the others than the first. */
+  constructor(world, policy, { seed = 0, greedy = policy?.greedy, rival = null } = {}) {
+    for (const one of [policy, rival]) one?.require(world);
+    Object.assign(this, { world, policy, rival, greedy, game: look(world), human: !policy });
+    this.others = (world.agents / (this.game.sides ?? 1)) * world.actionComponents; // where their actions begin
     this.skip = world.frameSkip; // frames between two decisions of the policy
     this.restart(seed);
   }
@@ -28,15 +29,15 @@ export class Match {
   /** Begins the first game of a seed. */
   restart(seed) {
     Object.assign(this, { seed, scores: [], values: [] });
-    this.policy?.seed(seed);
+    for (const one of [this.policy, this.rival]) one?.seed(seed);
     this.begin(0);
   }
 
   begin(episode) {
     this.world.reset(this.seed, episode);
-    this.policy?.reset();
+    for (const one of [this.policy, this.rival]) one?.reset();
     // `frames` of the step have been taken, `shown` of them are seen; `age`: frames since the policy was asked.
-    Object.assign(this, { episode, frames: 0, shown: 0, age: Infinity, clock: 0, rest: 0, decisions: 0, reward: 0, ended: null, whole: false, said: null, before: null, held: [], taps: [] });
+    Object.assign(this, { episode, frames: 0, shown: 0, age: Infinity, clock: 0, rest: 0, decisions: 0, reward: 0, ended: null, whole: false, said: null, replies: null, before: null, held: [], taps: [] });
     this.see(null);
   }
 
@@ -110,20 +111,22 @@ export class Match {
     if (this.shown) this.state = world.state(); // as the action is chosen for it
     const waits = this.human && !this.taps.length && (game.waits ? game.waits(this.state) : false);
     if (waits) return false;
-    if (this.policy && this.age >= this.skip) {
-      this.said = this.policy.act(world.observation, { greedy: this.greedy });
+    const asks = this.policy || this.rival;
+    if (asks && this.age >= this.skip) {
+      [this.said, this.replies] = [this.policy, this.rival].map((one) => one?.act(world.observation, { greedy: this.greedy }));
       this.age = 0;
-      this.values.push(this.said.values[0]);
+      if (this.said) this.values.push(this.said.values[0]);
       if (this.values.length > HISTORY) this.values.shift();
     }
     if (this.said) world.actions.set(this.said.actions);
+    if (this.replies) world.actions.set(this.replies.actions.slice(this.others), this.others);
     if (this.human) this.takePresses();
-    const frames = this.human && game.everyFrame ? 1 : this.policy ? this.skip - this.age : this.skip; // whoever takes over ends the step
+    const frames = this.human && game.everyFrame ? 1 : asks ? this.skip - this.age : this.skip; // whoever takes over ends the step
     world.frameSkip = frames;
     const found = world.step();
     Object.assign(this, { frames, shown: 0, age: this.age + frames, decisions: this.decisions + 1, reward: this.reward + found.rewards[0] });
     this.whole = found.ended === world.agents;
-    if (!this.whole) this.policy?.reset(found.terminals, found.truncations);
+    if (!this.whole) for (const one of [this.policy, this.rival]) one?.reset(found.terminals, found.truncations);
     if ((found.terminals[0] || found.truncations[0]) && found.lengths[0] > 0) { // else it has just come
       this.ended = found.scores[0];
       this.scores.push(this.ended);

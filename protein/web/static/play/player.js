@@ -1,7 +1,7 @@
 // A game on a canvas, played by a policy, by whoever looks at it, or by both in turn; or several beside each other.
 //
 //   const player = mount(element, {
-//     players: [{ title: "60 s", note: "score 20.4", open: async () => ({ world, policy }), // policy may be null
+//     players: [{ title: "60 s", note: "score 20.4", open: async () => ({ world, policy, rival }), // policies may be null
 //                 instead: () => element }],   // what is shown below the reason, where it cannot be played
 //     seed: 0,          // several players play the same games
 //     human: false,     // whether a person begins, as the first player
@@ -26,10 +26,10 @@ const SIGNS = { up: "↑", right: "→", down: "↓", left: "←" };
 const figure = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
 const percent = new Intl.NumberFormat("en", { style: "percent", maximumFractionDigits: 0 });
 
-/** Returns a world, and the policy that plays it or null, of their files, which are bytes or texts in base64. */
-export async function opened({ wasm, policy }) {
-  const agent = policy ? Policy.parse(bytes(policy)) : null;
-  return { world: await World.load(bytes(wasm), { frameSkip: agent?.frameSkip ?? 1 }), policy: agent };
+/** Returns a world, and the policies that play it or null, of their files, which are bytes or texts in base64. */
+export async function opened({ wasm, policy, rival }) {
+  const [agent, other] = [policy, rival].map((file) => (file ? Policy.parse(bytes(file)) : null));
+  return { world: await World.load(bytes(wasm), { frameSkip: (agent ?? other)?.frameSkip ?? 1 }), policy: agent, rival: other };
 }
 
 function bytes(file) {
@@ -203,8 +203,8 @@ function stage({ title, note, open, instead }, { alone, wake, said, failed }) {
 
   async function begin(seed, human) {
     try {
-      const { world, policy } = await open();
-      self.match = new Match(world, policy, { seed });
+      const { world, policy, rival } = await open();
+      self.match = new Match(world, policy, { seed, rival });
       self.match.human ||= human;
       const { match } = self;
       canvas.setAttribute("aria-label", `${world.name}: ${world.description || "the game"}`);
