@@ -48,10 +48,10 @@ def updated(
     recorded: bool, policy: dict[str, Any], actions: str = "one", idle: bool = False, **train: Any
 ) -> tuple[PPO, list[dict[str, float]]]:
     """Returns the PPO after four updates along the run, the third of them shorter, and their figures."""
+    network = make_policy(SPECS[actions], **policy)
+    given = batches(network, actions, 3)
+    given.insert(2, batches(network, actions, 1, steps=3)[0])
     with standing_in() if recorded else by_torch():
-        network = make_policy(SPECS[actions], **policy)
-        given = batches(network, actions, 3)
-        given.insert(2, batches(network, actions, 1, steps=3)[0])
         usual = {"minibatch_size": 25, "update_epochs": 2, "graphs": "on" if recorded else "off"}
         ppo = make_ppo(network, **(usual | train))
         record(ppo, idles=idle)
@@ -135,9 +135,9 @@ def test_a_run_goes_on_across_both(first: str) -> None:
     finals = []
     for second in ("recorded", "usual"):
         ppo, _ = updated(first == "recorded", {}, lr_schedule="linear")
+        network = make_policy(SPECS["one"])
+        (batch,) = batches(network, "one", 1)
         with standing_in() if second == "recorded" else by_torch():
-            network = make_policy(SPECS["one"])
-            (batch,) = batches(network, "one", 1)
             other = make_ppo(
                 network,
                 graphs="on" if second == "recorded" else "off",
