@@ -293,8 +293,9 @@ class Table:
         """Measures a cell; adds its share of the peak, and how many times as fast as the first step it is."""
         value, error = self._measure(cell, until)
         if isinstance(value, dict):
+            used = str(value.get("precision", "")).split(" ")[-1]  # "bf16, updates in tf32"
+            peak = self._peaks.get(used) or self._peaks.get("tf32")  # of `auto`
             for name in ("flops_per_second", "update_flops_per_second"):
-                peak = self._peaks.get(value.get("precision", "tf32"))
                 if name in value and peak:
                     value["of_peak"] = value[name] / peak
             if cell.function in ("language_plain", "language_ours"):

@@ -7,6 +7,7 @@ out: libraries load in them, caches fill, and launches are recorded. The clock w
 import contextlib
 import dataclasses
 import functools
+import gc
 import json
 import math
 import tempfile
@@ -68,6 +69,7 @@ def measured(config: Config, seconds: float, *, exact: bool = False, profiler: A
     `exact`: every section of the clock waits for the device.
     """
     device = resolve_device(config.train.device)
+    gc.collect()  # the run before gives back what it holds on the device
     stopwatch, stop = Stopwatch(device, exact=exact), threading.Event()
     marks: list[tuple[float, int, int, dict[str, float]]] = []
     events: list[Event] = []
