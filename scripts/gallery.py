@@ -77,10 +77,10 @@ def _configured() -> list[str]:
 
 
 def _shown(path: Path) -> dict[str, Any]:
-    """Returns a policy as the page shows it, with its mean score in new episodes."""
+    """Returns a policy as the page shows it, with its score in new episodes."""
     made = checkpoint.read(path)
-    scores = evaluate(path, env=path.stem.rpartition("-")[0]).scores
-    note = f"score {text.score(sum(scores) / len(scores))}, {made.steps:,} steps"
+    score = evaluate(path, env=path.stem.rpartition("-")[0]).score
+    note = f"score {text.score(score)}, {made.steps:,} steps"
     return {"title": text.seconds(made.elapsed_seconds), "note": note, "policy": _text(export_policy(path, half=True))}
 
 

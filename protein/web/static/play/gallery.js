@@ -30,13 +30,13 @@ export function start({ text, games }) {
     for (const [i, link] of links.entries()) link.toggleAttribute("aria-current", games[i] === game);
     name.textContent = game.name;
     about.textContent = "";
-    opened({ wasm: game.wasm }).then(({ world }) => { if (shown === game) about.textContent = `${world.description[0].toUpperCase()}${world.description.slice(1)}. Solved at a mean score of ${world.solvedScore}.`; }, () => {}); // the player says why not
+    opened({ wasm: game.wasm }).then(({ world }) => { if (shown === game) about.textContent = `${world.description[0].toUpperCase()}${world.description.slice(1)}.${look(world).sides ? " The scores of policies are ratings against scripts, of which one that plays at random has 0." : ` Solved at a mean score of ${world.solvedScore}.`}`; }, () => {}); // the player says why not
     const { policies } = game;
     const chosen = new Set([policies[0], policies.at(-1)]);
     const room = h("div", {});
     const rival = h("select", { class: "input", onchange: () => begin() }, h("option", { value: "", text: "itself" }), policies.map(({ title }, i) => h("option", { value: String(i), text: `${title} of training` })));
     fill(rooms, h("div", { class: "play" }, h("fieldset", { class: "games-choice" }, h("legend", { text: "Trained for" }), policies.map((policy) => h("label", { class: "choice" },
-      h("input", { type: "checkbox", checked: chosen.has(policy), onchange: (event) => { if (event.target.checked) chosen.add(policy); else chosen.delete(policy); begin(); } }), policy.title))), GAMES[game.name]?.sides ? h("label", { class: "field" }, h("span", { class: "field-label", text: "Against" }), rival) : null, room));
+      h("input", { type: "checkbox", checked: chosen.has(policy), onchange: (event) => { if (event.target.checked) chosen.add(policy); else chosen.delete(policy); begin(); } }), policy.title))), GAMES[game.name]?.sides ? h("label", { class: "choice" }, h("span", { class: "muted", text: "Against" }), rival) : null, room));
     begin();
 
     /** The chosen policies begin the same games; a person alone, where none is chosen. */
