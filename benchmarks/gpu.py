@@ -171,11 +171,11 @@ class Plan:
         return [
             *(self._shipped(env) for env in SHIPPED),
             *(self._sizes(network) for network in HEAD),
+            *(self._launches(name) for name in ("pong", *HEAD, "breakout")),
             *self._language(STEPS[:1], compiled=False),
+            *(self._precision(*row) for row in PRECISION_ROWS[:3]),
             *self._language(STEPS[1:2], compiled=True),
             self._small(),
-            *(self._launches(name) for name in ("pong", *HEAD, "breakout")),
-            *(self._precision(*row) for row in PRECISION_ROWS[:3]),
             *(self._sizes(network) for network in NETWORKS if network not in HEAD),
             *(self._precision(*row) for row in PRECISION_ROWS[3:]),
             *(self._options(options) for options in OPTIONS),
