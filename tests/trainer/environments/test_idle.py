@@ -4,8 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from training_parts import make_policy, make_rollout
 from walk_env import training, walk_example  # noqa: F401 (a fixture)
 
+from protein import envs_c
 from protein.trainer.environments import make, playing, spec
 from protein.trainer.environments.base import EpisodeCounter
 from protein.trainer.errors import ConfigError
@@ -100,3 +102,19 @@ def test_a_team_reward_counts_only_for_the_agents_that_still_play(
     episodes = envs.drain_episodes()
     assert episodes.agent.tolist() == [0, 1, 0, 1]
     assert episodes.score.tolist() == episodes.length.tolist() == [1, 4, 1, 4]
+
+
+def test_agents_of_a_world_in_c_come_and_go_and_begin_without_memory() -> None:
+    """Rows change between playing and idle only where memory is cleared; idle ones are rewarded with nothing."""
+    envs, came = envs_c.VecEnv("frontier16", 8), 0
+    rollout = make_rollout([envs], make_policy(envs.spec, recurrence="mingru"), horizon=64)
+    rollout.reset(1)
+    for _ in range(4):
+        batch = rollout.collect(64)
+        assert batch.playing is not None
+        assert not batch.rewards[~batch.playing].any()
+        changed = batch.playing[1:] != batch.playing[:-1]
+        np.testing.assert_array_equal(batch.resets[1:] & changed, changed)
+        np.testing.assert_array_equal(batch.ends[:-1], batch.resets[1:])
+        came += int((changed & batch.playing[1:]).sum())
+    assert came > 10
