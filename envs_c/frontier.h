@@ -6,8 +6,9 @@
  * of every array. The other tribes play by scripts: tribe 1 at random, tribe 2 gathers, tribe 3 gathers and defends.
  *
  * Land: a tile is bare or bears one good, 0 to FRONTIER_PLENTY units of food, water, wood or ore. All tiles are visited
- *   once in FRONTIER_SEASON frames, some in each frame: a unit grows back, water fills up, a wall loses one of its
- *   strength. Goods lie in patches of 5 x 5 tiles, FRONTIER_PATCHES for each slot: a larger land for as many is poorer.
+ *   once in FRONTIER_SEASON frames, some in each frame: a unit grows back, water fills up, a wall loses
+ *   FRONTIER_WEAR of its strength. Goods lie in patches of 5 x 5 tiles, FRONTIER_PATCHES for each slot, so a larger land
+ *   for as many is poorer. At first each tile with a good has one unit.
  * Birth: in FRONTIER_BIRTH_FRAMES frames each tribe that has an idle slot tries as many tiles as it has slots, evenly
  *   spread, each at most FRONTIER_HOME_REACH away from its home along each axis. An agent is born there if the tile is
  *   free and one of the 5 x 5 tiles around it has food. Births come at the end of a step, in slots that were idle before,
@@ -117,17 +118,17 @@
 #define FRONTIER_SCRIPTS {"random", "gatherer", "defender"}
 #define FRONTIER_SCORE_LOW 1.0
 #define FRONTIER_SCORE_HIGH 1024.0
-#define FRONTIER_SOLVED_SCORE 635.0
+#define FRONTIER_SOLVED_SCORE 556.0
 #define FRONTIER_MAX_FRAMES 1024
 
 #define FRONTIER_STRIDE (FRONTIER_SIDE + 2 * FRONTIER_VISION) /* a window never leaves the array */
 #define FRONTIER_CELLS (FRONTIER_STRIDE * FRONTIER_STRIDE)
 #define FRONTIER_TILES (FRONTIER_SIDE * FRONTIER_SIDE)
 #define FRONTIER_PLENTY 4   /* units of a good on a tile */
-#define FRONTIER_SEASON 1024 /* frames in which every tile is visited once */
-#define FRONTIER_WEAR 4      /* strength that a wall loses then */
-#define FRONTIER_PATCHES 4   /* for each slot */
-#define FRONTIER_BIRTH_FRAMES 64
+#define FRONTIER_SEASON 512 /* frames in which every tile is visited once */
+#define FRONTIER_WEAR 2     /* strength that a wall loses then */
+#define FRONTIER_PATCHES 4  /* for each slot */
+#define FRONTIER_BIRTH_FRAMES 24
 #define FRONTIER_HOME_REACH 15
 #define FRONTIER_NEAR 4 /* tiles from home where agents recover sooner */
 #define FRONTIER_HEALTH 8
@@ -566,7 +567,7 @@ static inline void frontier_reset(frontier_t *env, uint8_t *observations) {
         for (int32_t tile = 0; tile < 25; ++tile) {
             const int32_t cell = frontier_cell(row + tile / 5, column + tile % 5);
             if ((tiles >> tile & 1u) != 0 && env->ground[cell] == 0)
-                env->ground[cell] = (uint8_t)(16 * (goods[patch & 7] + 1) + FRONTIER_PLENTY / 2);
+                env->ground[cell] = (uint8_t)(16 * (goods[patch & 7] + 1) + 1);
         }
     }
     for (int32_t tribe = 0; tribe < FRONTIER_TRIBES; ++tribe)

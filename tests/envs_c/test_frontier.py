@@ -14,7 +14,7 @@ from env_buffers import Actions, Stepper
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-VISION, TRIBES, SEASON, PLENTY, PACK, EDGE, MAX_FRAMES = 5, 4, 1024, 4, 8, 16, 1024
+VISION, TRIBES, SEASON, PLENTY, PACK, EDGE, MAX_FRAMES = 5, 4, 512, 4, 8, 16, 1024
 FULL, UNIT, BORN, HEALTH, REACH = 128, 24, 96, 8, 15
 FOOD, WATER, WOOD, ORE = range(4)
 NOTHING, GATHER, CONSUME, BUILD, STRIKE, TRADE = range(6)
@@ -116,7 +116,7 @@ class Reference:
             tile = divmod(visit * 40503 % self.side**2, self.side)
             if self.good[tile] >= 0:
                 self.units[tile] = PLENTY if self.good[tile] == WATER else min(PLENTY, self.units[tile] + 1)
-            self.wall[tile] = max(0, self.wall[tile] - 4)
+            self.wall[tile] = max(0, self.wall[tile] - 2)
 
     def act(self, agent: SimpleNamespace, move: int, act: int, target: int) -> None:
         ahead = agent.place[0] + AHEAD[move][0], agent.place[1] + AHEAD[move][1]
@@ -190,7 +190,7 @@ class Reference:
 
     def births(self, began: int, frames: int) -> set[int]:
         born: set[int] = set()
-        for _ in range((began + frames) * self.per_tribe // 64 - began * self.per_tribe // 64):
+        for _ in range((began + frames) * self.per_tribe // 24 - began * self.per_tribe // 24):
             for tribe in range(TRIBES):
                 first = tribe * self.per_tribe
                 order = [first + (self.next[tribe] + k) % self.per_tribe for k in range(self.per_tribe)]
