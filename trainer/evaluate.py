@@ -28,6 +28,7 @@ from .normalise import Normalizer, saved_normalizer
 
 Progress = Callable[[int, int], None]  # is told how much is done, and how much there is
 ENDLESS_STEPS = 100_000  # decisions, beyond the environment's own limit, after which an episode counts as endless
+SMALL = 1e-3  # a difference of results, over which a rating is linear
 DRAIN_STEPS = 32  # steps between checks for finished episodes: few enough to end soon, many enough to cost nothing
 
 
@@ -39,8 +40,8 @@ def ignore(done: int, of: int) -> None:
 class EvalResult:
     """Scores of the episodes played: their mean, their standard deviation, and all of them, ordered by agent.
 
-    Of a run with `[selfplay]` the scores are results against the scripts, and `score` is their rating, with its error;
-    see `protein.trainer.environments.sides`.
+    Of a run with `[selfplay]` the scores are results against the scripts. `score` is then their rating, and the two
+    others are in its points, where it is about linear; see `protein.trainer.environments.sides`.
 
     `score_error` is the standard error of the mean. Agents of one environment share a game, so their scores are not
     independent: it is that of the games' means, and NaN for fewer than two games.
@@ -196,12 +197,13 @@ def play(
     games = _games(played, envs.num_agents // envs.num_envs)
     score = statistics.fmean(scores_played) if scores_played else float("nan")
     error = statistics.stdev(games) / math.sqrt(len(games)) if len(games) > 1 else math.nan
+    deviation = statistics.pstdev(scores_played) if scores_played else float("nan")
     if isinstance(envs, Anchored) and scores_played:
-        low, score, high = (rating(envs.whole, mean) for mean in (score - error, score, score + error))
-        error = (high - low) / 2
+        slope = (rating(envs.whole, score + SMALL) - rating(envs.whole, score - SMALL)) / (2 * SMALL)
+        score, error, deviation = rating(envs.whole, score), slope * error, slope * deviation
     return EvalResult(
         score=score,
-        score_std=statistics.pstdev(scores_played) if scores_played else float("nan"),
+        score_std=deviation,
         score_error=error,
         episodes=len(scores_played),
         seconds=time.perf_counter() - began,

@@ -190,6 +190,9 @@ def test_a_run_resumes_exactly_with_its_pool(tmp_path: Path) -> None:
     played = evaluate(cut, env="arena", episodes=16, num_envs=4)
     assert 0 <= min(played.scores) <= max(played.scores) <= 1
     assert -200 < played.score < 1200
+    spread = played.score_std / np.std(played.scores)  # both in points: the same slope
+    games = np.array(played.scores).reshape(4, -1, 4)[:, :, 0]
+    assert played.score_error / (games.std(ddof=1) / games.size**0.5) == pytest.approx(spread)
     with pytest.raises(CheckpointError, match=r"was trained with SelfPlayConfig\(.*use the same \[selfplay\] settings"):
         run(config_of(recurrence="mingru", seats=4, pool_size=5), directory=None, report=ignore, resume=cut)
 
