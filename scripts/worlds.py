@@ -17,13 +17,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 HEADERS = ROOT / "envs_c"
 FRAME = HEADERS / "binding" / "world.c.in"
+LEARNER = ROOT / "protein" / "web" / "learner.c"
+LEARNERS_FILE = ROOT / "protein" / "web" / "static" / "play" / "learner.wasm"
 SUMS = "SHA256SUMS"
 # Contraction into fused multiply-adds would make trajectories differ, as in CMakeLists.txt. There is no C library to
 # link with, and so no sinf: a game that used one would not be the same game on every machine. What a hosted compiler
 # may take for granted are memcpy and memset, which are instructions here.
-FLAGS = ["-target", "wasm32-freestanding", "-mcpu=generic+bulk_memory", "-std=c11", "-O2", "-g0", "-DNDEBUG"]
-FLAGS += ["-fhosted", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror"]
+FLAGS = ["-target", "wasm32-freestanding", "-std=c11", "-g0", "-DNDEBUG", "-fhosted"]
+FLAGS += ["-ffp-contract=off", "-Wall", "-Wextra", "-Werror"]
 FLAGS += ["-nostdlib", "-Wl,--no-entry", "-Wl,--strip-all"]
+OF_WORLDS = ["-mcpu=generic+bulk_memory", "-O2"]
+OF_LEARNER = ["-mcpu=generic+bulk_memory+simd128", "-O3", "-fno-math-errno"]
 
 
 def main() -> int:
@@ -37,6 +41,7 @@ def main() -> int:
     try:
         for name in arguments.names or known:
             print(f"{name}: {build(name, arguments.into / f'{name}.wasm'):,} bytes")
+        print(f"learner: {build_learner(LEARNERS_FILE):,} bytes")
     except (ImportError, RuntimeError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -52,7 +57,7 @@ def environments() -> list[str]:
 def sums(folder: Path, names: list[str]) -> str:
     """Returns the hashes of the worlds in a folder and of their sources, as `sha256sum` writes them."""
     worlds = [folder / f"{name}.wasm" for name in names]
-    sources = [FRAME, HEADERS / "pcg32.h", *(HEADERS / f"{name}.h" for name in names)]
+    sources = [LEARNERS_FILE, LEARNER, FRAME, HEADERS / "pcg32.h", *(HEADERS / f"{name}.h" for name in names)]
     return "".join(
         f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name if path in worlds else path.relative_to(ROOT)}\n"
         for path in (*worlds, *sources)
@@ -67,6 +72,16 @@ def build(name: str, target: Path, headers: Path = HEADERS) -> int:
         ImportError: there is no ziglang.
         RuntimeError: the compiler refuses the header.
     """
+    text = FRAME.read_text().replace("@name@", name).replace("@NAME@", name.upper())
+    return _compiled(name, text, target, [*OF_WORLDS, f"-I{headers}"])
+
+
+def build_learner(target: Path) -> int:
+    """Compiles what learns in a page and returns the file's size in bytes. Raises as `build` does."""
+    return _compiled("learner", LEARNER.read_text(), target, OF_LEARNER)
+
+
+def _compiled(name: str, text: str, target: Path, flags: list[str]) -> int:
     try:
         import ziglang
     except ImportError as error:
@@ -77,12 +92,12 @@ def build(name: str, target: Path, headers: Path = HEADERS) -> int:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / f"{name}.c"
-        source.write_text(FRAME.read_text().replace("@name@", name).replace("@NAME@", name.upper()))
-        command = [sys.executable, "-m", "ziglang", "cc", *FLAGS, *includes, f"-I{headers}", f"-I{HEADERS}"]
+        source.write_text(text)
+        command = [sys.executable, "-m", "ziglang", "cc", *FLAGS, *flags, *includes, f"-I{HEADERS}"]
         # A cache that may be shared would make this a race between two builds, and a build takes a second.
         caches = {"ZIG_GLOBAL_CACHE_DIR": f"{folder}/cache", "ZIG_LOCAL_CACHE_DIR": f"{folder}/cache"}
         done = subprocess.run(
-            [*command, source.name, "-o", "world.wasm"],
+            [*command, source.name, "-o", "made.wasm"],
             cwd=folder,
             env={**os.environ, **caches},
             capture_output=True,
@@ -91,7 +106,7 @@ def build(name: str, target: Path, headers: Path = HEADERS) -> int:
         )
         if done.returncode != 0:
             raise RuntimeError(f"{name} does not compile to WebAssembly:\n{done.stderr.strip()}")
-        built = (Path(folder) / "world.wasm").read_bytes()
+        built = (Path(folder) / "made.wasm").read_bytes()
     target.write_bytes(built)
     return len(built)
 

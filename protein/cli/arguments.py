@@ -405,6 +405,8 @@ class PlayArguments(StoreArguments):
     """Source of the games' randomness."""
     greedy: Switch = False
     """Take the most probable action instead of sampling, where the run itself did not."""
+    learn: Switch = False
+    """With a game's name: the page learns the game itself, from the beginning, as the game's config says."""
     output: Annotated[Path | None, shown("FILE", "(default: a temporary file, which is opened)", short="-o")] = None
     """Write the file here, and do not open it."""
     artifacts: Artifacts = None

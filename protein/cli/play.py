@@ -12,12 +12,13 @@ from protein.api.answers import Answers
 from protein.cli.arguments import PlayArguments
 from protein.cli.output import require_file, working, writing
 from protein.cli.parse import Command
-from protein.config.resolve import file_name
+from protein.config.resolve import file_name, load
 from protein.direction import shown_trial
 from protein.envs_c import worlds
 from protein.errors import ProteinError, UsageError
 from protein.ports import Store
 from protein.sweep.resuming import TRAINERS_FILE, checkpoint_header
+from protein.trainer.config import RunConfig
 from protein.trainer.export import export_policy
 from protein.types import SweepRecord, TrialRecord, runs_trainer
 from protein.view import text
@@ -32,11 +33,14 @@ def run(command: Command) -> int:
         raise UsageError(f"--seed {arguments.seed} must be from 0 to {SEED_MAX}")
     if arguments.trial is not None and arguments.under is not None:
         raise UsageError(f"--trial {arguments.trial} and --under {arguments.under} both choose a trial; drop one")
+    config = _lesson(arguments) if arguments.learn else None
     if arguments.output is not None:
         require_file("--output", arguments.output)
     with working("looking for the agent"):
-        found = [_found(name, arguments) for name in arguments.names or (None,)]
-    document, halved = _document(found, arguments)
+        found = (
+            [_found(name, arguments) for name in arguments.names or (None,)] if config is None else [_nobody(config)]
+        )
+    document, halved = _document(found, arguments, config)
     if arguments.output is None:
         descriptor, name = tempfile.mkstemp(prefix=f"{file_name(found[0][0].env)}-", suffix=".html")
         os.close(descriptor)
@@ -56,13 +60,18 @@ def run(command: Command) -> int:
 Found = tuple[play.Player, Path | None]  # with its checkpoint
 
 
-def _document(found: list[Found], arguments: PlayArguments) -> tuple[bytes, bool]:
+def _document(found: list[Found], arguments: PlayArguments, config: RunConfig | None) -> tuple[bytes, bool]:
     """Returns the file, and whether its weights have 16 bits, which they have where it would be large without."""
     title = ", ".join(dict.fromkeys(player.env for player, _ in found))
 
     def made(players: list[play.Player]) -> bytes:
         return play.document(
-            players, title=title, seed=arguments.seed, human=arguments.human, greedy=arguments.greedy
+            players,
+            title=title,
+            seed=arguments.seed,
+            human=arguments.human,
+            greedy=arguments.greedy,
+            config=config,
         ).encode()
 
     document = made([player for player, _ in found])
@@ -71,6 +80,25 @@ def _document(found: list[Found], arguments: PlayArguments) -> tuple[bytes, bool
     return made(
         [_player(path, player.title, player.note, half=True) if path else player for player, path in found]
     ), True
+
+
+def _lesson(arguments: PlayArguments) -> RunConfig:
+    """Returns the config of the one game that the page is to learn. Raises `UsageError` where there is none."""
+    if len(arguments.names) != 1 or arguments.names[0] not in worlds.names():
+        raise UsageError(f"--learn takes one game; name one of {', '.join(worlds.names())}")
+    given = {"--trial": arguments.trial, "--under": arguments.under, "--human": arguments.human or None}
+    for name, value in {**given, "--greedy": arguments.greedy or None}.items():
+        if value is not None:
+            raise UsageError(
+                f"{name} is for an agent that has learnt, and --learn begins with none; drop one of the two"
+            )
+    config = load(arguments.names[0]).run_config()
+    assert isinstance(config, RunConfig)
+    return config
+
+
+def _nobody(config: RunConfig) -> Found:
+    return play.Player(env=config.env.name, title="learning", note="", policy=None), None
 
 
 def _player(path: Path, title: str, note: str, *, half: bool = False) -> play.Player:

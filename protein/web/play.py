@@ -4,10 +4,43 @@ import base64
 import dataclasses
 import html
 from collections.abc import Sequence
+from typing import Any
 
 from protein.envs_c import spec, worlds
-from protein.web.packing import html_of, packed
+from protein.errors import UsageError
+from protein.trainer.config import RunConfig
+from protein.web.packing import STATIC, html_of, packed
 
+# What a page does not do: these have to be as they are without a config.
+_PLAIN_POLICY = ("encoder", "recurrence", "num_layers", "activation", "separate_value", "module", "value_bins")
+_PLAIN_TRAIN = (
+    "optimizer",
+    "lr_schedule",
+    "warmup_fraction",
+    "weight_decay",
+    "reward_clip",
+    "target_kl",
+    "target_entropy",
+    "ent_coef_final",
+    "normalize_advantages",
+    "accumulation_steps",
+)
+_LEARNT = (
+    "horizon",
+    "minibatch_size",
+    "update_epochs",
+    "total_timesteps",
+    "learning_rate",
+    "gamma",
+    "gae_lambda",
+    "clip_coef",
+    "vf_coef",
+    "ent_coef",
+    "max_grad_norm",
+    "beta1",
+    "beta2",
+    "adam_eps",
+)
 MAX_BYTES = 1_000_000  # what a mail carries without a thought
 
 
@@ -28,7 +61,15 @@ class Player:
     policy: bytes | None
 
 
-def document(players: Sequence[Player], *, title: str, seed: int = 0, human: bool = False, greedy: bool = False) -> str:
+def document(
+    players: Sequence[Player],
+    *,
+    title: str,
+    seed: int = 0,
+    human: bool = False,
+    greedy: bool = False,
+    config: RunConfig | None = None,
+) -> str:
     """Returns the HTML of a file. Players beside each other play games of the same seeds.
 
     Args:
@@ -37,8 +78,10 @@ def document(players: Sequence[Player], *, title: str, seed: int = 0, human: boo
         seed: of the first game.
         human: whether a person begins, and not the policy.
         greedy: takes only the most probable action; else as the policies' own runs say.
+        config: of a run that the page learns itself, of the one player; None: it learns nothing.
 
     Raises:
+        UsageError: the config is none that a page can learn.
         NoWorldError: a game is none that a page can play.
     """
     about = "; ".join(spec(env).description for env in dict.fromkeys(one.env for one in players))
@@ -46,6 +89,7 @@ def document(players: Sequence[Player], *, title: str, seed: int = 0, human: boo
         "seed": seed,
         "human": human,
         "greedy": greedy,
+        "lesson": None if config is None else _lesson(config),
         "worlds": {one.env: _text(worlds.read(one.env)) for one in players},
         "players": [
             {"env": one.env, "title": one.title, "note": one.note, "policy": one.policy and _text(one.policy)}
@@ -67,6 +111,44 @@ def document(players: Sequence[Player], *, title: str, seed: int = 0, human: boo
         kind="play-alone",
         wasm=True,
     )
+
+
+def _lesson(config: RunConfig) -> dict[str, Any]:
+    """Returns what `static/play/learner.js` needs of a config.
+
+    Raises:
+        UsageError: it asks for what a page does not do.
+    """
+    name, policy, train = config.env.name, config.policy, config.train
+    about, plain = spec(name), RunConfig()
+    if about.agents_per_env > 1 or len(about.action_sizes) != 1:
+        raise UsageError(f"a page learns games of one agent with one choice, and {name} is none; give another game")
+    for section, given, usual, fields in (
+        ("policy", policy, plain.policy, _PLAIN_POLICY),
+        ("train", train, plain.train, _PLAIN_TRAIN),
+    ):
+        for field in fields:
+            if getattr(given, field) != getattr(usual, field):
+                raise UsageError(
+                    f"a page learns with {section}.{field} of {getattr(usual, field)} alone, and the config of {name}"
+                    f" has {getattr(given, field)}; give another game"
+                )
+    samples = config.env.num_envs * train.horizon
+    if policy.hidden_size % 16 or config.env.num_envs % 4 or train.minibatch_size % 4 or samples % train.minibatch_size:
+        raise UsageError(
+            f"a page learns in whole minibatches with a multiple of 16 units and of 4 games, and the config of {name}"
+            f" has {policy.hidden_size} units, {config.env.num_envs} games and {samples:,} samples in minibatches of"
+            f" {train.minibatch_size:,}; give another game"
+        )
+    return {
+        "learner": _text((STATIC / "play" / "learner.wasm").read_bytes()),
+        "frameSkip": config.env.frame_skip,
+        "settings": {
+            "hidden_size": policy.hidden_size,
+            "num_envs": config.env.num_envs,
+            **{field: getattr(train, field) for field in _LEARNT},
+        },
+    }
 
 
 def _text(file: bytes) -> str:

@@ -36,9 +36,10 @@ def test_each_environment_has_a_world_of_its_header_as_it_is() -> None:
     for line in (FOLDER / "SHA256SUMS").read_text().splitlines():
         digest, _, name = line.partition("  ")
         listed[name] = digest
-        path = (FOLDER if name.endswith(".wasm") else ROOT) / name
+        path = (ROOT if "/" in name else FOLDER) / name
         assert hashlib.sha256(path.read_bytes()).hexdigest() == digest, f"{name} has changed: run make wasm"
     sources = ["envs_c/binding/world.c.in", "envs_c/pcg32.h", *(f"envs_c/{name}.h" for name in GAMES)]
+    sources += ["protein/web/learner.c", "protein/web/static/play/learner.wasm"]
     assert sorted(listed) == sorted([f"{name}.wasm" for name in GAMES] + sources)
 
 
@@ -47,6 +48,8 @@ def test_the_compiler_makes_the_same_bytes_again(script: ModuleType, tmp_path: P
     for name in GAMES:
         script.build(name, tmp_path / name)
         assert (tmp_path / name).read_bytes() == worlds.read(name), f"{name} is another file now: run make wasm"
+    script.build_learner(tmp_path / "learner")
+    assert (tmp_path / "learner").read_bytes() == script.LEARNERS_FILE.read_bytes(), "run make wasm"
 
 
 @needs_ziglang

@@ -52,7 +52,7 @@ def test_an_agent_is_named_by_its_sweep_its_trial_its_folder_or_its_file(
     assert notes[3] == notes[6] == "0007: 1,000 steps in 2.50s of training"
     assert opened == []
     printed = run("play pong --seed 5 --human --greedy")
-    assert shown[-1][1] == {"title": "pong", "seed": 5, "human": True, "greedy": True}
+    assert shown[-1][1] == {"title": "pong", "seed": 5, "human": True, "greedy": True, "config": None}
     path = Path(re.fullmatch(r"game: (\S+\.html) .*\n", printed)[1])  # type: ignore[index]
     assert opened == [path.as_uri()]
     assert path.read_text() == "<html>"
@@ -83,6 +83,10 @@ def test_what_cannot_be_played_is_refused_in_a_line(agents: Path, run: Run) -> N
     assert run.error("play pong --trial 7 --under 10s").startswith("--trial 7 and --under 10s both choose a trial")
     assert run.error("play pong --under 0.001s").startswith("no trial of sweep 'pong' cost 0.001s or less")
     assert run.error("play pong --seed -1") == f"--seed -1 must be from 0 to {2**53 - 1}"
+    assert run.error("play pong --learn --human").startswith("--human is for an agent that has learnt")
+    assert run.error("play --learn").startswith("--learn takes one game; name one of")
+    assert run.error("play memory --learn").startswith("a page learns with policy.recurrence of none alone")
+    assert run.error("play snake --learn").startswith("a page learns games of one agent with one choice")
     assert run.error("play pong -o runs").startswith("--output runs")
     path = agents / "runs" / "pong" / "0007" / "checkpoint.safetensors"
     assert run.error(f"play {path} --trial 3").startswith("--trial and --under choose among a sweep's trials")
@@ -131,5 +135,12 @@ def test_the_file_plays_the_native_game_in_a_browser_without_a_network(
     given = [base64.b64encode(one).decode() for one in (worlds.read("breakout"), export_policy(path))]
     assert view.page.evaluate(PLAYS, given) == hashlib.sha256(seen).hexdigest()
     view.check_accessible()
+    run("play pong --learn -o learns.html")
+    learning = watched(context.new_page(), (folder / "learns.html").as_uri())
+    learning.page.goto(learning.address)
+    expect(learning.page.get_by_text("of learning: ")).to_be_visible()  # a batch is learnt
+    expect(learning.page.get_by_role("img", name="pong: first to 21")).to_be_visible()
+    learning.page.get_by_role("button", name="Pause learning").click()
+    learning.check()
     context.close()
     view.check()

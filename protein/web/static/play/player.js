@@ -27,9 +27,9 @@ const figure = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
 const percent = new Intl.NumberFormat("en", { style: "percent", maximumFractionDigits: 0 });
 
 /** Returns a world, and the policies that play it or null, of their files, which are bytes or texts in base64. */
-export async function opened({ wasm, policy, rival }) {
+export async function opened({ wasm, policy, rival, frameSkip = 1 }) {
   const [agent, other] = [policy, rival].map((file) => (file ? Policy.parse(bytes(file)) : null));
-  return { world: await World.load(bytes(wasm), { frameSkip: (agent ?? other)?.frameSkip ?? 1 }), policy: agent, rival: other };
+  return { world: await World.load(bytes(wasm), { frameSkip: (agent ?? other)?.frameSkip ?? frameSkip }), policy: agent, rival: other };
 }
 
 function bytes(file) {

@@ -77,6 +77,8 @@ export class World {
       lengths: array(Int32Array, word(), agents), // in decisions; 0: an agent has come to an idle row
       score: null, // their mean score; null where none has ended
     };
+    // The whole state: a copy that is written back here later goes on as it would have, but for `observation`.
+    this.bytes = array(Uint8Array, word(), word());
     at += at % 8;
     this.scoreRange = [double(), double()];
     this.solvedScore = double();
