@@ -118,7 +118,9 @@
 #define FRONTIER_SCRIPTS {"random", "gatherer", "defender"}
 #define FRONTIER_SCORE_LOW 1.0
 #define FRONTIER_SCORE_HIGH 1024.0
+#ifndef FRONTIER_SOLVED_SCORE
 #define FRONTIER_SOLVED_SCORE 556.0
+#endif
 #define FRONTIER_MAX_FRAMES 1024
 
 #define FRONTIER_STRIDE (FRONTIER_SIDE + 2 * FRONTIER_VISION) /* a window never leaves the array */
