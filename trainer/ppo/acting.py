@@ -135,12 +135,13 @@ class Stage:
     def act(self, records: Records, t: int) -> None:
         """Chooses the actions of step `t` by what lies in the block, and waits for them; fills row `t` of `records`."""
         self._launch(records, t)
-        if self._device.type == "cuda":
-            torch.cuda.current_stream(self._device).synchronize()
         np.copyto(self.actions, self._sent.numpy().T)
 
     def value(self, records: Records, t: int) -> None:
-        """Computes the output alone for what lies in the block: the state stays as it is, and no action is taken."""
+        """Computes the output alone for what lies in the block: the state stays as it is, and no action is taken.
+
+        It waits, too: with overlap the next rollout fills the block at once.
+        """
         before = None if self._state is None else self._state.clone()
         self._launch(records, t)
         if self._state is not None and before is not None:
@@ -153,6 +154,8 @@ class Stage:
             self._compute(records)
         else:
             graph.replay()
+        if self._device.type == "cuda":
+            torch.cuda.current_stream(self._device).synchronize()
 
     def _compute(self, records: Records) -> None:
         """Does all of one step on the device."""
