@@ -197,6 +197,16 @@ def test_a_run_resumes_exactly_with_its_pool(tmp_path: Path) -> None:
         run(config_of(recurrence="mingru", seats=4, pool_size=5), directory=None, report=ignore, resume=cut)
 
 
+def test_off_its_settings_change_nothing(tmp_path: Path) -> None:
+    for name, how in (("default", {}), ("off", {"on": False, "pool_size": 3, "present_share": 0.1, "rated_games": 9})):
+        config = small(env={"name": "pong2"}, train={"threads": 1, "total_timesteps": 3000}, selfplay=how)
+        run(config, directory=tmp_path / name, report=ignore)
+    one, other = (policies.read(tmp_path / name / "checkpoint.safetensors").checkpoint for name in ("default", "off"))
+    assert one.score is None or abs(one.score) < 21  # of the game, not a rating
+    assert one.tensors.keys() == other.tensors.keys()
+    assert all(torch.equal(tensor, other.tensors[name]) for name, tensor in one.tensors.items())
+
+
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
