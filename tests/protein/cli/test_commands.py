@@ -158,7 +158,7 @@ def test_envs_lists_the_environments(folder: Path, run: Run) -> None:
 
 def test_a_sweep_of_a_gymnasium_environment_has_a_name_that_files_can_bear(folder: Path) -> None:
     command = parse(shlex.split("sweep --env gym:CartPole-v1"))
-    spec, _ = sweep.define(command, tables.make_console())
+    spec, *_ = sweep.define(command, tables.make_console())
     assert (spec.name, spec.env) == ("gym-CartPole-v1", "gym:CartPole-v1")
 
 
