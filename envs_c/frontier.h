@@ -7,15 +7,16 @@
  *
  * Land: a tile is bare or bears one good, 0 to FRONTIER_PLENTY units of food, water, wood or ore. All tiles are visited
  *   once in FRONTIER_SEASON frames, some in each frame: a unit grows back, water fills up, a wall loses
- *   FRONTIER_WEAR of its strength. Goods lie in patches of 5 x 5 tiles, FRONTIER_PATCHES for each slot, so a larger land
- *   for as many is poorer. At first each tile with a good has one unit.
+ *   FRONTIER_WEAR of its strength. Goods lie in patches of 5 x 5 tiles, FRONTIER_PATCHES for each slot, so a larger
+ *   land for as many is poorer. At first each tile with a good has one unit.
  * Birth: in FRONTIER_BIRTH_FRAMES frames each tribe that has an idle slot tries as many tiles as it has slots, evenly
  *   spread, each at most FRONTIER_HOME_REACH away from its home along each axis. An agent is born there if the tile is
- *   free and one of the 5 x 5 tiles around it has food. Births come at the end of a step, in slots that were idle before,
- *   each in the first one after the last birth's, so that all slots are used alike.
+ *   free and one of the 5 x 5 tiles around it has food. Births come at the end of a step, in slots that were idle
+ *   before, each in the first one after the last birth's, so that all slots are used alike.
  * Body: `fed` and `watered` fall by one each frame. Every 8th frame of its life an agent loses one health for each of
  *   the two that is 0. Where it loses none and both are at least half full, it gains one, but away from home (more than
- *   FRONTIER_NEAR tiles along an axis) only every 16th frame. Without health it falls. At FRONTIER_MAX_FRAMES it leaves.
+ *   FRONTIER_NEAR tiles along an axis) only every 16th frame. Without health it falls. At FRONTIER_MAX_FRAMES it
+ *   leaves.
  * Skills: gathering, building and striking each grow by one with each use that has an effect, and have the level 1, 2
  *   or 3 from 16, 64 and 192 uses on.
  *
@@ -38,7 +39,8 @@
  *   1  act, after the move: 0 nothing
  *      1 gather: takes 1 + level units from the target, or from its own tile if none are there, as far as they are
  *        there and can be carried (8 of each good)
- *      2 consume one carried unit of food or water, the need that is lower (if only one is carried, that): + FRONTIER_UNIT
+ *      2 consume one carried unit of food or water, the need that is lower (if only one is carried, that): it gains
+ *        FRONTIER_UNIT
  *      3 build a wall of strength 4 + 3 x level on the target, which must be bare and free, for 2 wood
  *      4 strike the agent of another tribe, or else the wall, on the target: 1 + level damage, one more with ore. It
  *        costs one of `fed`. Who fells an agent takes what it carried, as far as it can carry it; the rest is lost
@@ -50,8 +52,8 @@
  *   at its beginning, as the caller does.
  * Scripts (frontier_script; they see what the agent sees, and change nothing):
  *   random    every action alike
- *   gatherer  consumes where a unit would be used up whole; walks to the nearest tile of food or water, whichever it has
- *             less of, and gathers it on arrival; without one in sight it wanders
+ *   gatherer  consumes where a unit would be used up whole; walks to the nearest tile of food or water, whichever it
+ *             has less of, and gathers it on arrival; without one in sight it wanders
  *   defender  the same, but it first strikes a stranger beside it that has less health, or any if it was struck within
  *             the last 16 frames; and with plenty of both it looks for ore
  * Reward: .01 for each frame lived, .05 for each unit of food or water that it gathers, .1 for FRONTIER_UNIT that these
@@ -430,7 +432,8 @@ static inline void frontier_observe(const frontier_t *env, int32_t slot, uint8_t
     own[1] = (uint8_t)(agent->watered / 8);
     own[2] = (uint8_t)(2 * agent->health);
     for (int32_t good = 0; good < FRONTIER_GOODS; ++good) own[3 + good] = (uint8_t)(2 * agent->pack[good]);
-    for (int32_t skill = 0; skill < FRONTIER_SKILLS; ++skill) own[7 + skill] = (uint8_t)(4 * frontier_level(agent, skill));
+    for (int32_t skill = 0; skill < FRONTIER_SKILLS; ++skill)
+        own[7 + skill] = (uint8_t)(4 * frontier_level(agent, skill));
     own[10] = (uint8_t)(agent->age / 64);
     own[11] = (uint8_t)(frontier_cut(down / 8 - FRONTIER_SIDE / 8, 8) + 8);
     own[12] = (uint8_t)(frontier_cut(right / 8 - FRONTIER_SIDE / 8, 8) + 8);
@@ -592,7 +595,8 @@ static inline void frontier_step(frontier_t *env, const int32_t *actions, int32_
         frontier_agent_t *agent = &env->agents[slot];
         if (slot < FRONTIER_AGENTS_PER_ENV) {
             const int32_t *action = actions + slot * FRONTIER_COMPONENTS;
-            assert(action[0] >= 0 && action[0] < 5 && action[1] >= 0 && action[1] < 6 && action[2] >= 0 && action[2] < 5);
+            assert(action[0] >= 0 && action[0] < 5 && action[1] >= 0 && action[1] < 6);
+            assert(action[2] >= 0 && action[2] < 5);
             assert(agent->state <= FRONTIER_LIVES); /* an agent that has ended was taken out by frontier_respawn */
             memcpy(all[slot], action, sizeof all[slot]);
             before[slot] = *agent;
