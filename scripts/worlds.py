@@ -45,19 +45,24 @@ def main() -> int:
     except (ImportError, RuntimeError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    (arguments.into / SUMS).write_text(sums(arguments.into, known))
+    (arguments.into / SUMS).write_text(sums(arguments.into, list(known)))
     return 0
 
 
-def environments() -> list[str]:
-    """Returns the names in CMakeLists.txt, sorted."""
-    return sorted(re.findall(r"^protein_add_environment\((\w+)\)", (ROOT / "CMakeLists.txt").read_text(), re.MULTILINE))
+def environments() -> dict[str, tuple[str, list[str]]]:
+    """Returns the environments in CMakeLists.txt, sorted: the header of each, and what is defined before it."""
+    calls = re.findall(r"^protein_add_environment\((.+)\)", (ROOT / "CMakeLists.txt").read_text(), re.MULTILINE)
+    found = {}
+    for name, *rest in sorted(call.split() for call in calls):
+        found[name] = (rest[0], rest[1:]) if rest else (name, [])
+    return found
 
 
 def sums(folder: Path, names: list[str]) -> str:
     """Returns the hashes of the worlds in a folder and of their sources, as `sha256sum` writes them."""
     worlds = [folder / f"{name}.wasm" for name in names]
-    sources = [LEARNERS_FILE, LEARNER, FRAME, HEADERS / "pcg32.h", *(HEADERS / f"{name}.h" for name in names)]
+    headers = sorted({header for header, _ in environments().values()})
+    sources = [LEARNERS_FILE, LEARNER, FRAME, HEADERS / "pcg32.h", *(HEADERS / f"{header}.h" for header in headers)]
     return "".join(
         f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name if path in worlds else path.relative_to(ROOT)}\n"
         for path in (*worlds, *sources)
@@ -72,8 +77,9 @@ def build(name: str, target: Path, headers: Path = HEADERS) -> int:
         ImportError: there is no ziglang.
         RuntimeError: the compiler refuses the header.
     """
-    text = FRAME.read_text().replace("@name@", name).replace("@NAME@", name.upper())
-    return _compiled(name, text, target, [*OF_WORLDS, f"-I{headers}"])
+    header, definitions = environments().get(name, (name, []))
+    text = FRAME.read_text().replace("@variant@", name).replace("@name@", header).replace("@NAME@", header.upper())
+    return _compiled(name, text, target, [*OF_WORLDS, *(f"-D{one}" for one in definitions), f"-I{headers}"])
 
 
 def build_learner(target: Path) -> int:

@@ -11,6 +11,7 @@ import pytest
 from c_compiler import HEADERS, ROOT
 from env_buffers import GAMES
 
+from protein import envs_c
 from protein.envs_c import worlds
 
 FOLDER = HEADERS / "worlds"
@@ -31,7 +32,7 @@ def script() -> ModuleType:
 
 
 def test_each_environment_has_a_world_of_its_header_as_it_is() -> None:
-    assert worlds.names() == GAMES
+    assert worlds.names() == envs_c.names()
     listed = {}
     for line in (FOLDER / "SHA256SUMS").read_text().splitlines():
         digest, _, name = line.partition("  ")
@@ -40,12 +41,12 @@ def test_each_environment_has_a_world_of_its_header_as_it_is() -> None:
         assert hashlib.sha256(path.read_bytes()).hexdigest() == digest, f"{name} has changed: run make wasm"
     sources = ["envs_c/binding/world.c.in", "envs_c/pcg32.h", *(f"envs_c/{name}.h" for name in GAMES)]
     sources += ["protein/web/learner.c", "protein/web/static/play/learner.wasm"]
-    assert sorted(listed) == sorted([f"{name}.wasm" for name in GAMES] + sources)
+    assert sorted(listed) == sorted([f"{name}.wasm" for name in envs_c.names()] + sources)
 
 
 @needs_ziglang
 def test_the_compiler_makes_the_same_bytes_again(script: ModuleType, tmp_path: Path) -> None:
-    for name in GAMES:
+    for name in envs_c.names():
         script.build(name, tmp_path / name)
         assert (tmp_path / name).read_bytes() == worlds.read(name), f"{name} is another file now: run make wasm"
     script.build_learner(tmp_path / "learner")

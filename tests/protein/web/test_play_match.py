@@ -125,8 +125,8 @@ def test_a_policy_plays_the_same_games_at_any_pace() -> None:
           bare.reset(11, 0);
           for (let episode = 0; expected.length < 150;) {
             seen(bare, episode, expected);
-            const { ended, scores: last, terminals, truncations } = bare.step(policy.act().actions);
-            if (terminals[0] | truncations[0]) scores.push(last[0]);
+            const { ended, scores: last, lengths, terminals, truncations } = bare.step(policy.act().actions);
+            if ((terminals[0] | truncations[0]) && lengths[0] > 0) scores.push(last[0]); // else it has just come
             if (ended === bare.agents) bare.reset(11, (episode += 1));
           }
           const one = (found[name] = { same: [], scores: scores.length });
