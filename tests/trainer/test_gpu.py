@@ -24,7 +24,7 @@ from protein.trainer.config import RunConfig
 from protein.trainer.kinds import Config
 from protein.trainer.language.config import LanguageConfig
 from protein.trainer.machine import checkpoint as checkpoints
-from protein.trainer.machine.graphs import standing_in
+from protein.trainer.machine.graphs import Recorder, standing_in
 from protein.trainer.machine.stopwatch import Stopwatch
 
 DEVICE = torch.device(os.environ.get("GPU_TESTS_ON", "cuda"))
@@ -75,6 +75,7 @@ def language(folder: Path, **train: Any) -> LanguageConfig:
 
 
 def trained(config: Config, folder: Path, **options: Any) -> dict[str, torch.Tensor]:
+    torch.backends.cudnn.deterministic = True  # or gradients of convolutions are sums in an order by chance
     with standing_in() if DEVICE.type == "cpu" else contextlib.nullcontext():
         go(config, folder, **options)
     return tensors(folder)
@@ -117,12 +118,22 @@ def test_a_recorded_run_of_a_language_model_is_the_usual_one(train: dict[str, An
     assert_same(recorded, usual, tmp_path)
 
 
-@pytest.mark.skipif(DEVICE.type == "cpu", reason="the stand-in sees no compiled passes")
-def test_compiled_passes_are_recorded_as_they_are(tmp_path: Path) -> None:
-    assert_same(ppo("mlp", compile=True, graphs="on"), ppo("mlp", compile=True, graphs="off"), tmp_path)
-    recorded = language(tmp_path / "data", compile=True, graphs="on")
-    usual = dataclasses.replace(recorded, train=dataclasses.replace(recorded.train, graphs="off"))
-    assert_same(recorded, usual, tmp_path / "language")
+def test_a_recording_that_fails_leaves_the_others_and_what_draws() -> None:
+    """On CUDA a read by the host breaks a recording off, and generators count as recorded until one has ended well."""
+    with standing_in() if DEVICE.type == "cpu" else contextlib.nullcontext():
+        x, own = torch.ones(3, device=DEVICE), torch.Generator(DEVICE)
+
+        def drawn() -> torch.Tensor:
+            return x + torch.rand(3, device=DEVICE) + torch.rand(3, device=DEVICE, generator=own)
+
+        good = Recorder(DEVICE).record("this", drawn, generators=[own])
+        failing = Recorder(DEVICE)
+        assert failing.record("that", lambda: x.mul_(drawn()).sum().item(), keeps=[x], generators=[own]) is None
+        (line,) = failing.failures
+        assert "due to a previous error" not in line and x.tolist() == [1.0] * 3
+        assert good is not None and good.replay().isfinite().all() and drawn().isfinite().all()
+        again = Recorder(DEVICE).record("this again", drawn, generators=[own])
+        assert again is not None and again.replay().isfinite().all()
 
 
 def normal(*shape: int, seed: int) -> torch.Tensor:
@@ -200,3 +211,11 @@ def test_a_second_gpu_records_on_its_own_streams(tmp_path: Path) -> None:
     assert same(trained(config, tmp_path / "first"), trained(second, tmp_path / "second"))
     first, second_ppo = ppo("lstm", graphs="on"), ppo("lstm", graphs="on", device="cuda:1")
     assert same(trained(first, tmp_path / "ppo"), trained(second_ppo, tmp_path / "second ppo"))
+
+
+@pytest.mark.skipif(DEVICE.type == "cpu", reason="the stand-in sees no compiled passes")
+def test_compiled_passes_are_recorded_as_they_are(tmp_path: Path) -> None:
+    assert_same(ppo("mlp", compile=True, graphs="on"), ppo("mlp", compile=True, graphs="off"), tmp_path)
+    recorded = language(tmp_path / "data", compile=True, graphs="on")
+    usual = dataclasses.replace(recorded, train=dataclasses.replace(recorded.train, graphs="off"))
+    assert_same(recorded, usual, tmp_path / "language")

@@ -56,6 +56,8 @@ class Graph:
 class CudaGraph(Graph):
     """A CUDA graph."""
 
+    _broken_off: ClassVar[list[torch.cuda.CUDAGraph]] = []
+
     def __init__(
         self,
         compute: Compute,
@@ -75,16 +77,36 @@ class CudaGraph(Graph):
             # On this very device: what another one's stream is given is not recorded.
             self._stream: torch.cuda.Stream = torch.cuda.Stream() if latest is None else latest._stream
             self._stream.wait_stream(usual)
-            with torch.cuda.stream(self._stream):  # also brings back the usual one after an error
-                compute(*inputs)  # as usual, so that all that it needs is loaded
-                # Other threads may use the device meanwhile.
-                with torch.cuda.graph(self._graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"):
-                    self.output = compute(*inputs)
-            usual.wait_stream(self._stream)
+            try:
+                with torch.cuda.stream(self._stream):  # also brings back the usual one after an error
+                    compute(*inputs)  # as usual, so that all that it needs is loaded
+                    with self._recording(self._graph, pool):
+                        self.output = compute(*inputs)
+            except Exception:
+                self._give_up(generators)
+                raise
+            finally:
+                usual.wait_stream(self._stream)  # which may still be writing what is to be brought back
 
     def replay(self) -> Any:
         self._graph.replay()
         return self.output
+
+    def _recording(self, graph: torch.cuda.CUDAGraph, pool: Any = None) -> contextlib.AbstractContextManager[None]:
+        # Other threads may use the device meanwhile.
+        return torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode="thread_local")
+
+    def _give_up(self, generators: Sequence[torch.Generator]) -> None:
+        """Brings generators back, those of earlier graphs, too: they refuse to draw until a recording has ended well.
+
+        So another one, of nothing that matters, is made. What broke off is kept: PyTorch's allocator may still ask it.
+        """
+        self._broken_off.append(self._graph)
+        other = torch.cuda.CUDAGraph()
+        for generator in generators:
+            other.register_generator_state(generator)
+        with contextlib.suppress(RuntimeError), self._recording(other):  # unless the device has failed
+            torch.zeros(1, device=self._stream.device)
 
 
 class StandIn(Graph):
@@ -297,6 +319,8 @@ def _missing(device: torch.device) -> str:
 
 
 def _first_line(error: BaseException) -> str:
+    if isinstance(error, torch.AcceleratorError) and error.__context__ is not None:
+        error = error.__context__  # a recording that broke off ends with an error; the one before it says why
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 

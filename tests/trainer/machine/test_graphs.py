@@ -169,6 +169,23 @@ def test_memory_that_is_gone_is_not_read() -> None:
         graph.replay()
 
 
+def test_the_line_says_why_a_recording_broke_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On CUDA its end raises another error, which says no more than that."""
+
+    def fail(*_: Any) -> None:
+        try:
+            raise RuntimeError("not permitted when stream is capturing")
+        finally:
+            raise torch.AcceleratorError("failed due to a previous error during capture")
+
+    monkeypatch.setattr(StandIn, "__init__", fail)
+    recorder = Recorder(CPU)
+    recorder.record("it", lambda: None)
+    assert recorder.failures == [
+        "cannot record it as a graph, going on without it: not permitted when stream is capturing"
+    ]
+
+
 def test_a_failure_leaves_what_was_to_be_kept() -> None:
     weights = torch.ones(3)
 
