@@ -7,6 +7,7 @@ network from them, as `protein.trainer.model.policy` does. This module does with
 """
 
 import json
+import math
 import zlib
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,11 @@ def export_policy(path: Path, *, half: bool = False) -> bytes:
     try:
         config = RunConfig.from_dict(run["config"])
         shapes = tuple(run["observation_shape"]), tuple(run["action_sizes"]), run["continuous_actions"]
-        facts = {name: run[name] for name in ("steps", "elapsed_seconds", "score")}
+        facts: dict[str, float | None] = {
+            "steps": int(_finite(run["steps"])),
+            "elapsed_seconds": _finite(run["elapsed_seconds"]),
+            "score": None if run["score"] is None else _finite(run["score"]),
+        }
     except (KeyError, TypeError, ValueError, ConfigError) as error:
         raise CheckpointError(f"cannot use {path}: its metadata are damaged or of another version: {error}") from error
     try:
@@ -80,6 +85,13 @@ def export_policy(path: Path, *, half: bool = False) -> bytes:
         "network": config.to_dict()["policy"],
     }
     return save(tensors, {"policy": json.dumps(head)})  # one key: the order of several is random
+
+
+def _finite(number: Any) -> float:
+    """Returns a number. Raises `ValueError` for what is none, or none that JSON has."""
+    if not isinstance(number, int | float) or not math.isfinite(number):
+        raise ValueError(f"{number!r} is no finite number")
+    return float(number)
 
 
 def _read(path: Path) -> tuple[str, dict[str, Any], dict[str, Any]]:

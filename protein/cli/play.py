@@ -1,6 +1,7 @@
 """`protein play`: a trained agent's game in the browser, from one file that can be sent."""
 
 import contextlib
+import dataclasses
 import os
 import tempfile
 import webbrowser
@@ -117,12 +118,13 @@ def _found(name: str | None, arguments: PlayArguments) -> Found:
     if name and (path := _checkpoint(Path(name))) is not None:
         if chooses:
             raise UsageError(f"--trial and --under choose among a sweep's trials, and {name} is a checkpoint")
-        run = checkpoint_header(path) or {}
-        known = [f"{run['steps']:,} steps in {text.seconds(run['elapsed_seconds'])} of training"] if run else []
-        if run.get("score") is not None:
-            known.insert(0, f"score {text.score(run['score'])}")
         title = path.parent.name if path.name == TRAINERS_FILE else path.stem
-        return _player(path, title, ", ".join(known)), path
+        player = _player(path, title, "")  # which finds what is wrong with the file
+        run = checkpoint_header(path) or {}
+        note = f"{run['steps']:,} steps in {text.seconds(run['elapsed_seconds'])} of training"
+        if run["score"] is not None:
+            note = f"score {text.score(run['score'])}, {note}"
+        return dataclasses.replace(player, note=note), path
     with contextlib.ExitStack() as stack:
         try:
             store = stack.enter_context(stores.opened(arguments.store))

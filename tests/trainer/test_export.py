@@ -1,5 +1,6 @@
 """A policy as a file for pages: what is refused. What the page makes of it: tests/protein/web/test_play_policy.py."""
 
+import dataclasses
 import math
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from policy_files import make_checkpoint
 
 from protein.trainer.errors import CheckpointError, ConfigError
 from protein.trainer.export import export_policy
+from protein.trainer.machine import checkpoint as checkpoints
 
 
 def test_what_no_page_can_play_is_refused_in_a_line(tmp_path: Path) -> None:
@@ -25,6 +27,11 @@ def test_what_no_page_can_play_is_refused_in_a_line(tmp_path: Path) -> None:
     make_checkpoint(path, "pong", scale=math.inf)
     with pytest.raises(CheckpointError, match="its weights are not finite"):
         export_policy(path)
+    saved = checkpoints.read(make_checkpoint(path, "pong"))
+    for facts in ({"steps": "12"}, {"score": math.nan}, {"elapsed_seconds": [1]}, {"steps": None}):
+        checkpoints.write(path, dataclasses.replace(saved, **facts))
+        with pytest.raises(CheckpointError, match="its metadata are damaged or of another version"):
+            export_policy(path)
     whole = make_checkpoint(path, "pong").read_bytes()
     assert export_policy(path)
     flipped = bytearray(whole)
