@@ -71,12 +71,12 @@ def test_every_kind_has_the_common_settings(kind: kinds.Kind) -> None:
 
 @pytest.mark.parametrize(("name", "kind"), [("ppo", PPO), ("language", LANGUAGE)])
 def test_the_config_of_an_old_checkpoint_is_read_and_written_as_it_was(name: str, kind: kinds.Kind) -> None:
-    """Runs of 23 November 2026 wrote the file. Some settings have come since, and some are gone."""
+    """Runs of 23 November 2026 wrote the file. Some settings and sections have come since, and some are gone."""
     stored = json.loads((Path(__file__).parents[1] / "assets" / "checkpoint_configs.json").read_text())[name]
     config = kinds.read(stored)
     assert kinds.kind_of_config(config) is kind
     written = config.to_dict()
-    assert list(written) == list(stored)
+    assert [section for section in written if section in stored] == list(stored)
     for section, values in stored.items():
         kept = [(key, value) for key, value in values.items() if not is_retired(f"{section}.{key}", value)]
         assert [(key, value) for key, value in written[section].items() if key in values] == kept
