@@ -20,6 +20,7 @@ from protein.trainer.export import export_policy
 from protein.trainer.machine import checkpoint
 from protein.view import text
 from protein.web.packing import html_of, packed
+from protein.web.play import WAITS
 
 # Those that learn something in a minute, and whose 256 episodes of evaluation do not take longer than that.
 GAMES = ["breakout", "cartpole", "entities", "g2048", "maze", "memory", "pendulum", "pong", "pong2", "snake"]
@@ -28,8 +29,8 @@ TEXT = (
     "What do the seconds buy? The same game, played by policies that were trained for different times on two cores of a"
     " busy machine. Arrow keys or WASD take over, Escape hands back."
 )
-BODY = """<main id="main" class="games"><h1>Protein's games</h1><div id="notices" role="status"></div>
-<div id="games" class="play"><noscript><p>This page needs JavaScript.</p></noscript></div></main>"""
+BODY = f"""<main id="main" class="games"><h1>Protein's games</h1><div id="notices" role="status"></div>
+<div id="games" class="play">{WAITS}</div></main>"""
 
 
 def main() -> int:

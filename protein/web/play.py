@@ -42,6 +42,10 @@ _LEARNT = (
     "adam_eps",
 )
 MAX_BYTES = 1_000_000  # what a mail carries without a thought
+WAITS = (  # in place of the player, until it is there
+    "<noscript><p>This page needs JavaScript.</p></noscript>"
+    "<p>Loading. If this stays, the file has been cut short: get it again.</p>"
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +103,7 @@ def document(
     body = (
         f"<main id='main' class='play-file'><h1>{html.escape(title)}</h1><h2>{html.escape(about)}</h2>"
         "<div id='notices' role='status'></div>"
-        "<div id='player'><noscript><p>This page needs JavaScript.</p></noscript></div></main>"
+        f"<div id='player'>{WAITS}</div></main>"
     )
     return html_of(
         packed(["play/file.js"], styles=["css/base.css", "play/play.css"]),

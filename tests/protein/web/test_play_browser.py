@@ -23,13 +23,13 @@ def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file with games of each kind; one policy of the last game is cut off, and so is one game."""
     folder = tmp_path_factory.mktemp("gallery")
     games: list[dict[str, Any]] = []
-    for name in ("pong", "maze", "pendulum", "snake"):
+    for name in ("pong", "entities", "maze", "pendulum", "snake"):
         files = [export_policy(make_checkpoint(folder / f"{name}-{seed}", name, seed=seed)) for seed in range(2)]
         policies = [
             {"title": f"{10**i} s", "note": f"score {i}", "policy": _text(file)} for i, file in enumerate(files)
         ]
         games.append({"name": name, "wasm": _text(worlds.read(name)), "policies": policies})
-    games[3]["policies"][1]["policy"] = _text(files[1][:-50])
+    games[4]["policies"][1]["policy"] = _text(files[1][:-50])
     games.append({**games[0], "name": "cut", "wasm": _text(worlds.read("pong")[:-50])})
     file = folder / "index.html"
     file.write_text(document(games), encoding="utf-8")
@@ -106,6 +106,25 @@ def test_policies_play_beside_each_other_and_keys_take_over(opened: Opened) -> N
     expect(figure(stages, "value")).to_be_hidden()
 
 
+def test_keys_mean_the_same_with_shift_and_whichever_is_let_go_first(opened: Opened) -> None:
+    page = opened("entities").page
+    stage = page.locator(".play-stage").first
+    taken = stage.locator(".play-action.taken")
+    stage.locator(".play-view").focus()
+    page.keyboard.down("Shift")
+    page.keyboard.press("P")  # waits
+    page.keyboard.up("Shift")
+    page.keyboard.down("2")
+    page.keyboard.press(".")
+    expect(taken.last).to_contain_text("strike 2nd")
+    # The same key, as a layout names it that has digits on Shift: it was down with Shift, and goes up without.
+    stage.locator(".play-view").evaluate(
+        "(e) => e.dispatchEvent(new KeyboardEvent('keyup', { code: 'Digit2', key: 'é', bubbles: true }))"
+    )
+    page.keyboard.press(".")
+    expect(taken.last).to_contain_text("do nothing")
+
+
 def test_it_waits_where_less_motion_is_wanted_and_fingers_play_on_a_phone(opened: Opened) -> None:
     view = opened("maze", width=390, has_touch=True, color_scheme="dark", reduced_motion="reduce")
     stages = view.page.locator(".play-stage")
@@ -152,3 +171,20 @@ def test_what_cannot_be_played_is_said(opened: Opened) -> None:
     view.page.evaluate("delete globalThis.WebAssembly")
     view.page.get_by_role("link", name="maze").click()
     expect(words.first).to_have_text("It cannot be played here: this browser has no WebAssembly, which games need.")
+
+
+@pytest.mark.parametrize(
+    ("damage", "line"),
+    [
+        (lambda whole: whole[: len(whole) // 2], "the file has been cut short: get it again"),
+        (lambda whole: f"{whole[:100_000]}AAAAAAAA{whole[100_008:]}", "(the file is damaged: get it again)"),
+    ],
+)
+def test_a_file_that_arrived_damaged_says_so(
+    browser: Browser, gallery: Path, tmp_path: Path, damage: Callable[[str], str], line: str
+) -> None:
+    (tmp_path / "damaged.html").write_text(damage(gallery.read_text(encoding="utf-8")), encoding="utf-8")
+    page = browser.new_page()
+    page.goto((tmp_path / "damaged.html").as_uri())
+    expect(page.locator("main")).to_contain_text(line)
+    page.close()

@@ -42,6 +42,7 @@ export function mount(root, { players, seed = 0, human = false, signal }) {
   signal?.addEventListener("abort", () => ending.abort(), { once: true });
   let [plays, speed, last, asked, seen] = [!matchMedia("(prefers-reduced-motion: reduce)").matches, 1, 0, 0, true];
   let [wanted, reached, since] = [0, 0, 0]; // frames of the last second
+  const down = new Map(); // what the keys that are held mean, by their place
 
   const toggle = h("button", { type: "button", class: "button", title: "P", onclick: () => go(!plays) });
   const seedRoom = h("input", { class: "input play-seed", type: "number", min: "0", max: String(2 ** 53 - 1), step: "1", value: String(seed), "aria-label": "Seed of the games", onkeydown: (event) => { if (event.key === "Enter") restart(); } });
@@ -132,25 +133,33 @@ export function mount(root, { players, seed = 0, human = false, signal }) {
     return stages.find((one) => one.match && one.room.contains(document.activeElement)) || stages.find((one) => one.match?.human) || stages.find((one) => one.match);
   }
 
+  /** What a key means. Shift and Caps Lock change nothing, but where a layout has digits on them. */
+  function meaning({ code, key }) {
+    return CODES[code] || (key.length === 1 ? key.toLowerCase() : key);
+  }
+
   function pressed(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName) && event.target.type !== "checkbox") return;
     const one = meant();
-    const key = CODES[event.code] || event.key;
+    const key = meaning(event);
     if (one?.match.knows(key)) {
       one.take(true);
+      down.set(event.code, key);
       one.match.press(key, event.repeat);
       wake();
     } else if (event.key === "Escape" && one?.match.human && one.match.policy) one.take(false);
-    else if (event.key === "p") go(!plays);
-    else if (event.key === ".") step();
-    else if (event.key === "r") restart();
+    else if (key === "p") go(!plays);
+    else if (key === ".") step();
+    else if (key === "r") restart();
     else return;
     event.preventDefault();
     event.stopPropagation();
   }
 
   function released(event) {
-    for (const { match } of stages) match?.release(CODES[event.code] || event.key);
+    const key = down.get(event.code) ?? meaning(event); // what it was when it went down
+    down.delete(event.code);
+    for (const { match } of stages) match?.release(key);
   }
 }
 

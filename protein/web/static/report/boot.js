@@ -9,13 +9,14 @@
     console.error(error);
     const line = document.createElement("p");
     line.className = "notice warn";
-    line.textContent = document.getElementById("pack").dataset.fails.replace("ERROR", error.message);
+    line.textContent = document.getElementById("pack").dataset.fails.replace("ERROR", () => error.message);
     document.getElementById("notices").replaceChildren(line);
   };
   try {
-    const packed = Uint8Array.from(atob(document.getElementById("pack").textContent.trim()), (sign) => sign.charCodeAt(0));
-    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-    const { modules, scripts, start, data } = JSON.parse(await new Response(stream).text());
+    const unpacking = new DecompressionStream("gzip"); // which older browsers lack
+    const { modules, scripts, start, data } = await unpacked(unpacking).catch((error) => {
+      throw new Error("the file is damaged: get it again", { cause: error });
+    });
     const address = (source) => URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
     const urls = new Map();
     for (const [name, source] of modules) {
@@ -38,5 +39,10 @@
     await (await import(urls.get(start))).start(data);
   } catch (error) {
     fail(error);
+  }
+
+  async function unpacked(unpacking) {
+    const packed = Uint8Array.from(atob(document.getElementById("pack").textContent.trim()), (sign) => sign.charCodeAt(0));
+    return JSON.parse(await new Response(new Blob([packed]).stream().pipeThrough(unpacking)).text());
   }
 })();
