@@ -1,14 +1,15 @@
 /* Arena: two teams of four fight over a field with crystals.
  *
  * The field is the square [-1, 1] x [-1, 1]. Team 0 begins on the left, team 1 on the right, each agent opposite to one
- * of the others. Each agent has health, and charges that it needs for striking. There are 8 crystals. An agent that comes
- * near one takes it and gets ARENA_CRYSTAL_CHARGES more charges; the crystal is there again after ARENA_GROW_FRAMES
- * frames. An agent without health is down: it does nothing until an ally has mended it. A team is beaten when all four
- * are down. Distances are the greater of |dx| and |dy|. But "nearest" is by dx^2 + dy^2, and ties go to the lower index.
+ * of the others. Each agent has health, and charges that it needs for striking. There are 8 crystals. An agent that
+ * comes near one takes it and gets ARENA_CRYSTAL_CHARGES more charges; the crystal is there again after
+ * ARENA_GROW_FRAMES frames. An agent without health is down: it does nothing until an ally has mended it. A team is
+ * beaten when all four are down. Distances are the greater of |dx| and |dy|. But "nearest" is by dx^2 + dy^2, and ties
+ * go to the lower index.
  *
  * Sides: agents 0 to 3 are team 0, agents 4 to 7 team 1. Each team sees the field as if it had begun on the left (team
- * 1's x is mirrored), so one policy plays both. Agents act at the same time, the field is mirrored from its first frame,
- * and no chance comes after it: exchange the actions of the two teams, and the whole game is exchanged, exactly.
+ * 1's x is mirrored), so one policy plays both. Agents act at the same time, the field is mirrored from its first
+ * frame, and no chance comes after it: exchange the actions of the two teams, and the whole game is exchanged, exactly.
  *
  * Observation (float32 x 81), for each agent: itself, then all others by kind, nearest first:
  *     0  x, -1 behind the own team, then y            [-1, 1]
@@ -32,17 +33,18 @@
  *   2  act: 0 nothing, 1 to 4 strike the nearest enemy to the fourth nearest, 5 mend the nearest ally
  *   Enemies and ally are those of the observation that the agent acts on, even if they move in the meantime. A strike
  *   costs a charge, reaches ARENA_STRIKE_RANGE and takes one of health. Mending raises health by one and reaches
- *   ARENA_MEND_RANGE. After either an agent cannot act for ARENA_ACT_FRAMES frames. An act that is out of reach, lacks a
- *   charge, mends nothing or strikes one that is down has no effect and no cost.
+ *   ARENA_MEND_RANGE. After either an agent cannot act for ARENA_ACT_FRAMES frames. An act that is out of reach, lacks
+ *   a charge, mends nothing or strikes one that is down has no effect and no cost.
  * A frame: all agents move; then agents with less than 6 charges take all crystals near them, one crystal perhaps by
  *   several; then all act on what is there now.
- * Reward: 0.1 for each of the agent's own strikes that reached an enemy, and for everybody in a team 0.25 for each enemy
- *   that goes down or ally that is up again, and -0.25 for the opposite; summed over the frames of a step. Being struck
- *   costs nothing by itself: else two teams that strike alike would gain nothing by meeting, and learn to keep away.
+ * Reward: 0.1 for each of the agent's own strikes that reached an enemy, and for everybody in a team 0.25 for each
+ *   enemy that goes down or ally that is up again, and -0.25 for the opposite; summed over the frames of a step. Being
+ *   struck costs nothing by itself: else two teams that strike alike would gain nothing by meeting, and learn to keep
+ *   away.
  * Ends: all agents together. Terminal when no agent of a team stands; truncated after ARENA_MAX_FRAMES frames that did
  *   not end it. A step stops at the frame that ends the episode. Score of an episode: own agents standing minus the
- *   other team's, in [-4, 4]; where as many stand, a twentieth of the own health minus the other team's. Against oneself
- *   it is 0 on average, so no score counts as solved.
+ *   other team's, in [-4, 4]; where as many stand, a twentieth of the own health minus the other team's. Against
+ *   oneself it is 0 on average, so no score counts as solved.
  * Scripts (arena_script; they see the state and change nothing):
  *   0 random    any action
  *   1 beginner  every other decision of the brawler's, else any action
@@ -50,10 +52,10 @@
  *   3 squad     the same, but strikes the weakest in reach and mends
  * Call order: arena_seed once, arena_reset, then arena_step until it ends, arena_episode if wanted, arena_reset,
  *   arena_step ...
- * RNG draws (state in the struct): at a reset one for each of four agents, then one for each of four crystals; the other
- * half is mirrored. Buffers are borrowed for the call; every call writes every element of each output that it is given.
- * No allocation, no output, no exit. Arithmetic is +, -, * and comparison on float32, so a trajectory repeats bit for bit
- * on every IEEE machine, given a compiler that does not contract (-ffp-contract=off).
+ * RNG draws (state in the struct): at a reset one for each of four agents, then one for each of four crystals; the
+ * other half is mirrored. Buffers are borrowed for the call; every call writes every element of each output that it is
+ * given. No allocation, no output, no exit. Arithmetic is +, -, * and comparison on float32, so a trajectory repeats
+ * bit for bit on every IEEE machine, given a compiler that does not contract (-ffp-contract=off).
  */
 #ifndef PROTEIN_ARENA_H
 #define PROTEIN_ARENA_H
@@ -71,8 +73,7 @@
 #define ARENA_PER_CRYSTAL 3
 
 #define ARENA_DESCRIPTION "two teams of four strike each other, gather crystals and mend their own"
-#define ARENA_OBSERVATION_SIZE \
-    (ARENA_OWN + (ARENA_AGENTS - 1) * ARENA_PER_AGENT + ARENA_CRYSTALS * ARENA_PER_CRYSTAL)
+#define ARENA_OBSERVATION_SIZE (ARENA_OWN + (ARENA_AGENTS - 1) * ARENA_PER_AGENT + ARENA_CRYSTALS * ARENA_PER_CRYSTAL)
 #define ARENA_ACTION_SIZES {3, 3, 6}
 #define ARENA_ACTION_COMPONENTS 3
 #define ARENA_AGENTS_PER_ENV ARENA_AGENTS
@@ -115,7 +116,7 @@ typedef struct arena_t {
 } arena_t;
 
 /* What a page draws. */
-#define ARENA_SHOWN(field, each)                                                                               \
+#define ARENA_SHOWN(field, each)                                                                                \
     field(x) field(y) field(health) field(charges) field(wait) field(crystal_x) field(crystal_y) field(growing) \
         field(standing) field(frames)
 
@@ -262,8 +263,8 @@ static inline void arena_seed(arena_t *env, uint64_t seed, uint64_t index) {
     env->rng = pcg32_seed(seed, index);
 }
 
-/* A point of the left half, for `i`, and its mirror image on the right for `i` + 4: x from the upper 16 bits, y from the
- * lower. */
+/* A point of the left half, for `i`, and its mirror image on the right for `i` + 4: x from the upper 16 bits, y from
+ * the lower. */
 static inline void arena_place(arena_t *env, float *xs, float *ys, int32_t i, float nearest) {
     const uint32_t bits = pcg32_next(&env->rng);
     const float along = ((float)(bits >> 16) + 0.5f) * (1.0f / 65536.0f);
@@ -355,8 +356,8 @@ static inline void arena_script(const arena_t *env, int32_t script, int32_t agen
     }
     if (squad) {
         const int32_t ally = env->ally[agent];
-        const int hurt = env->health[ally] < ARENA_HEALTH - 1 &&
-                         arena_within(env->x[ally] - x, env->y[ally] - y, ARENA_MEND_RANGE);
+        const int hurt =
+            env->health[ally] < ARENA_HEALTH - 1 && arena_within(env->x[ally] - x, env->y[ally] - y, ARENA_MEND_RANGE);
         if (hurt && (act == 0 || env->charges[agent] == 0)) act = ARENA_TEAM + 1;
     }
     for (int32_t c = 0; c < ARENA_CRYSTALS && env->charges[agent] == 0; ++c) {

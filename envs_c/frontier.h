@@ -102,10 +102,9 @@
 
 #define FRONTIER_TEXT_(number) #number
 #define FRONTIER_TEXT(number) FRONTIER_TEXT_(number)
-#define FRONTIER_DESCRIPTION                              \
-    "four tribes of agents that come and go, at most "    \
-    FRONTIER_TEXT(FRONTIER_AGENTS) " of them; "           \
-    FRONTIER_TEXT(FRONTIER_LEARNERS) " of the tribes learns"
+#define FRONTIER_DESCRIPTION                                                                                      \
+    "four tribes of agents that come and go, at most " FRONTIER_TEXT(FRONTIER_AGENTS) " of them; " FRONTIER_TEXT( \
+        FRONTIER_LEARNERS) " of the tribes learns"
 #define FRONTIER_OBSERVATION_SIZE 968
 #define FRONTIER_OBSERVATION_SHAPE {FRONTIER_PLANES, FRONTIER_WINDOW, FRONTIER_WINDOW}
 #define FRONTIER_OBSERVATION_BYTES 16 /* the largest; observations are bytes */
@@ -182,7 +181,7 @@ typedef struct frontier_t {
 
 /* What a page draws. */
 #define FRONTIER_SHOWN(field, each)                                                                        \
-    field(frames) field(held) field(home) field(ground) field(barrier) field(folk) each(agents, at)       \
+    field(frames) field(held) field(home) field(ground) field(barrier) field(folk) each(agents, at)        \
         each(agents, state) each(agents, health) each(agents, fed) each(agents, watered) each(agents, age) \
             each(agents, did) each(agents, pack)
 
@@ -357,9 +356,9 @@ static inline void frontier_age(frontier_t *env, int32_t slot) {
         if (loss > 0)
             agent->health = (uint8_t)(agent->health - frontier_least(agent->health, loss));
         else if (well && agent->health < FRONTIER_HEALTH)
-            agent->health = (uint8_t)(agent->health +
-                                      (agent->age % 16 == 0 ||
-                                       frontier_near(agent->at, env->home[frontier_tribe(slot)], FRONTIER_NEAR)));
+            agent->health =
+                (uint8_t)(agent->health + (agent->age % 16 == 0 ||
+                                           frontier_near(agent->at, env->home[frontier_tribe(slot)], FRONTIER_NEAR)));
         frontier_stand(env, slot);
     }
     if (agent->health == 0)

@@ -1,13 +1,13 @@
 /* Pong for two: the court of pong.h with a player on either side, first to 21 points.
  *
  * The rules are those of pong.h but for these. Both sides are agents, with paddles half as fast as the player's of
- * pong.h: no paddle reaches every ball, wherever it waits. Both aim: the further from its paddle's centre a ball is hit, the steeper it leaves. A little chance is added to each
- * return, so that no rally repeats itself endlessly. The first serve flies to a side by chance, and each further one to
- * the other side than the serve before it.
+ * pong.h: no paddle reaches every ball, wherever it waits. Both aim: the further from its paddle's centre a ball is
+ * hit, the steeper it leaves. A little chance is added to each return, so that no rally repeats itself endlessly. The
+ * first serve flies to a side by chance, and each further one to the other side than the serve before it.
  *
- * Sides: agent 0 and agent 1. Each sees the court as if its own paddle were on the line x = +1, so one policy plays both
- * sides. Exchange the actions of the two and the side of the first serve, and the whole game is exchanged, exactly. The
- * observation is that of pong.h, index by index: a policy of the one game can play the other.
+ * Sides: agent 0 and agent 1. Each sees the court as if its own paddle were on the line x = +1, so one policy plays
+ * both sides. Exchange the actions of the two and the side of the first serve, and the whole game is exchanged,
+ * exactly. The observation is that of pong.h, index by index: a policy of the one game can play the other.
  *
  * Observation (float32 x 8), for each agent:
  *   0  own paddle, y of its centre           [-0.8125, 0.8125]
@@ -31,10 +31,10 @@
  *   3 aimer     goes to where the ball will arrive, and meets it with the end of its paddle that sends it away from the
  *               other paddle
  * Call order: pong2_seed once, pong2_reset, then pong2_step until it ends, pong2_episode if wanted, pong2_reset,
- * pong2_step ... RNG draws (state in the struct): one per reset (side of the first serve, bit 31), one per serve (slope),
- * one per return (slope). Buffers are borrowed for the call; every call writes every element of each output that it is
- * given. No allocation, no output, no exit. Arithmetic is +, -, * and comparison on float32, so a trajectory repeats bit
- * for bit on every IEEE machine, given a compiler that does not contract (-ffp-contract=off).
+ * pong2_step ... RNG draws (state in the struct): one per reset (side of the first serve, bit 31), one per serve
+ * (slope), one per return (slope). Buffers are borrowed for the call; every call writes every element of each output
+ * that it is given. No allocation, no output, no exit. Arithmetic is +, -, * and comparison on float32, so a trajectory
+ * repeats bit for bit on every IEEE machine, given a compiler that does not contract (-ffp-contract=off).
  */
 #ifndef PROTEIN_PONG2_H
 #define PROTEIN_PONG2_H
@@ -58,7 +58,7 @@
 #define PONG2_SCRIPTS {"random", "beginner", "follower", "aimer"}
 #define PONG2_SCRIPT_RATINGS {0.0, 90.0, 210.0, 485.0} /* held by tests/envs_c/test_sides.py */
 
-#define PONG2_SPEED 0.0078125f  /* of a paddle, per frame; 2^-7, so that sums of it are exact */
+#define PONG2_SPEED 0.0078125f /* of a paddle, per frame; 2^-7, so that sums of it are exact */
 #define PONG2_CHANCE_VY 0.004f /* per frame, the most that chance adds to a return */
 
 typedef struct pong2_t {

@@ -39,7 +39,7 @@ struct Environment {
     std::size_t action_components;
     const std::int32_t *action_sizes;  // choices of each component; null where actions are continuous
     std::size_t agents_per_env;
-    std::size_t sides;  // that play against each other; agent k is of side k * sides / agents_per_env
+    std::size_t sides;           // that play against each other; agent k is of side k * sides / agents_per_env
     const char *const *scripts;  // players that are part of the environment, the weakest first; null: there are none
     std::size_t num_scripts;
     const double *script_ratings;  // Elo's, fixed; null: scripts cannot be compared by who wins

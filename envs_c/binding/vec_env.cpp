@@ -117,7 +117,8 @@ void VecEnv::step(StepArrays arrays) {
 void VecEnv::act(const std::int32_t *scripts, void *actions) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto count = static_cast<std::int32_t>(environment_.num_scripts);
-    const auto *wrong = std::find_if(scripts, scripts + num_agents(), [&](auto one) { return one < -1 || one >= count; });
+    const auto *wrong =
+        std::find_if(scripts, scripts + num_agents(), [&](auto one) { return one < -1 || one >= count; });
     if (wrong != scripts + num_agents())
         throw std::invalid_argument("scripts[" + std::to_string(wrong - scripts) + "] is " + std::to_string(*wrong) +
                                     "; " + environment_.name + " has " + std::to_string(count) +

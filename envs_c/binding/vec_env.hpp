@@ -61,7 +61,7 @@ class VecEnv {
     std::vector<std::vector<Episode>> logs_;  // one a chunk, empty between steps
     std::vector<Episode> episodes_;
     std::vector<std::uint8_t> playing_;  // empty where agents do not come and go
-    std::mutex mutex_;  // one call at a time; others wait
+    std::mutex mutex_;                   // one call at a time; others wait
     std::unique_ptr<ThreadPool> pool_;
 };
 
