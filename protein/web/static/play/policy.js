@@ -5,8 +5,8 @@
 //   const { actions, values } = policy.act(world.observation);
 //   policy.reset(result.terminals, result.truncations);   // forgets what was before, of agents whose episode has ended
 //
-// Sums are in 64 bits, so that their order does not matter. A layer walks over its inputs and skips those that are 0:
-// after a ReLU that is half of them, and of what snakes and tiles show nearly all. Nothing is allocated in a step.
+// Sums are in 64 bits, so that their order does not matter. A layer collects its inputs that are not 0: after a ReLU that
+// is half of them, and of what snakes and tiles show few. Then it adds the weights of these. Nothing is allocated in a step.
 
 const FORMAT = "protein-policy-1";
 const LARGE_IMAGE = 36; // of `trainer/model/policy.py`: pixels of the shorter side from which strides shrink an image
@@ -272,17 +272,18 @@ class Dense {
     if (shape.length !== 2 || this.inputs !== inputs || (bias && bias.values.length !== this.outputs))
       throw new Error(`a layer has the shape ${shape} for ${inputs} inputs`);
     this._bias = bias?.values ?? new Float32Array(this.outputs);
-    this._byInput = new Float32Array(values.length); // `inputs x outputs`
-    for (let o = 0; o < this.outputs; o++)
-      for (let i = 0; i < this.inputs; i++) this._byInput[i * this.outputs + o] = values[o * this.inputs + i];
+    this._byInput = turned(values, this.outputs);
     this._sums = new Float64Array(this.outputs);
+    this._terms = new Terms(inputs);
   }
 
   // Returns W x + b of the inputs that begin at `from`.
   apply(x, from = 0) {
-    const { outputs, inputs, _sums: sums, _byInput: weights } = this;
+    const { outputs, inputs, _sums: sums, _terms: terms } = this;
+    terms.count = 0;
+    for (let i = 0; i < inputs; i++) if (x[from + i] !== 0) terms.add(x[from + i], i * outputs);
     sums.set(this._bias);
-    for (let i = 0; i < inputs; i++) add(sums, 0, weights, i * outputs, x[from + i], outputs);
+    terms.addTo(sums, this._byInput, outputs);
     return sums;
   }
 }
@@ -297,45 +298,69 @@ class Convolution {
     this.shape = [out, across(height), across(width)];
     this.outputs = out * this.shape[1] * this.shape[2];
     Object.assign(this, { channels, kernel, stride, padding, height, width, _bias: bias.values });
-    const taps = channels * kernel * kernel;
-    this._byTap = new Float32Array(weight.values.length); // `channels x kernel x kernel x outputs`
-    for (let o = 0; o < out; o++)
-      for (let tap = 0; tap < taps; tap++) this._byTap[tap * out + o] = weight.values[o * taps + tap];
-    this._at = new Float64Array(this.outputs); // place by place
+    this._byTap = turned(weight.values, out); // `channels x kernel x kernel x outputs`
+    this._at = new Float64Array(out); // of one place
     this._sums = new Float64Array(this.outputs); // channel by channel, as the next layer reads them
+    this._terms = new Terms(channels * kernel * kernel);
   }
 
   apply(x) {
-    const { channels, kernel, stride, padding, height, width, _at: at, _sums: sums, _byTap: weights } = this;
+    const { channels, kernel, stride, padding, height, width, _at: at, _sums: sums, _terms: terms } = this;
     const [out, rows, columns] = this.shape;
     const places = rows * columns;
-    for (let place = 0; place < places; place++) at.set(this._bias, place * out);
-    for (let channel = 0, cell = 0; channel < channels; channel++)
-      for (let y = 0; y < height; y++)
-        for (let x0 = 0; x0 < width; x0++, cell++) {
-          const value = x[cell];
-          if (value === 0) continue; // the places that see this cell, and through which tap
-          for (let ky = (y + padding) % stride; ky < kernel; ky += stride) {
-            const row = (y + padding - ky) / stride;
-            if (row < 0 || row >= rows) continue;
-            for (let kx = (x0 + padding) % stride; kx < kernel; kx += stride) {
-              const column = (x0 + padding - kx) / stride;
-              if (column < 0 || column >= columns) continue;
-              const tap = (channel * kernel + ky) * kernel + kx;
-              add(at, (row * columns + column) * out, weights, tap * out, value, out);
-            }
+    for (let row = 0, place = 0; row < rows; row++) {
+      const top = row * stride - padding;
+      for (let column = 0; column < columns; column++, place++) {
+        const left = column * stride - padding;
+        const [firstY, lastY] = [Math.max(0, -top), Math.min(kernel, height - top)]; // what lies in the image
+        const [firstX, lastX] = [Math.max(0, -left), Math.min(kernel, width - left)];
+        terms.count = 0;
+        for (let channel = 0; channel < channels; channel++)
+          for (let y = firstY; y < lastY; y++) {
+            const cell = (channel * height + top + y) * width + left;
+            const tap = (channel * kernel + y) * kernel;
+            for (let x0 = firstX; x0 < lastX; x0++) if (x[cell + x0] !== 0) terms.add(x[cell + x0], (tap + x0) * out);
           }
-        }
-    for (let place = 0; place < places; place++)
-      for (let o = 0; o < out; o++) sums[o * places + place] = at[place * out + o];
+        at.set(this._bias);
+        terms.addTo(at, this._byTap, out);
+        for (let o = 0; o < out; o++) sums[o * places + place] = at[o];
+      }
+    }
     return sums;
   }
 }
 
-// sums[to ..] += factor * weights[from ..], nothing where the factor is 0.
-function add(sums, to, weights, from, factor, count) {
-  if (factor === 0) return;
-  for (let k = 0; k < count; k++) sums[to + k] += factor * weights[from + k];
+// Inputs that are not 0, and where the weights of each begin.
+class Terms {
+  constructor(most) {
+    this.count = 0;
+    this._factors = new Float64Array(most);
+    this._from = new Int32Array(most);
+  }
+
+  add(factor, from) {
+    this._factors[this.count] = factor;
+    this._from[this.count++] = from;
+  }
+
+  // sums += the sum of factor * weights[from ..]. Four inputs at a time: a sum is read and written once for them.
+  addTo(sums, weights, size) {
+    const { count, _factors: factors, _from: from } = this;
+    let term = 0;
+    for (; term + 4 <= count; term += 4) {
+      const [a, b, c, d] = [factors[term], factors[term + 1], factors[term + 2], factors[term + 3]];
+      const [i, j, k, l] = [from[term], from[term + 1], from[term + 2], from[term + 3]];
+      for (let o = 0; o < size; o++)
+        sums[o] += a * weights[i + o] + b * weights[j + o] + c * weights[k + o] + d * weights[l + o];
+    }
+    for (; term < count; term++) for (let o = 0; o < size; o++) sums[o] += factors[term] * weights[from[term] + o];
+  }
+}
+
+// Turns `outputs x inputs` into `inputs x outputs`.
+function turned(values, outputs) {
+  const inputs = values.length / outputs;
+  return Float64Array.from(values, (_, at) => values[(at % outputs) * inputs + Math.floor(at / outputs)]);
 }
 
 function sigmoid(x) {
