@@ -233,7 +233,7 @@ function frontier(court, { agents, ground, barrier, folk, home }) {
     const cell = (top + row) * stride + left + column;
     if (barrier[cell]) return barrier[cell] === edge ? FAINT : `rgb(150 156 172 / ${0.3 + barrier[cell] / 20})`;
     const good = GOODS[(ground[cell] >> 4) - 1];
-    return good ? `rgb(${good.join(" ")} / ${0.07 + (0.22 * (ground[cell] & 15)) / full})` : null;
+    return good ? `rgb(${good.join(" ")} / ${0.1 + (0.4 * (ground[cell] & 15)) / full})` : null;
   });
   const tile = 2 / view;
   const at = (cell) => [((cell % stride) - left + 0.5) * tile - 1, 1 - (Math.floor(cell / stride) - top + 0.5) * tile];
