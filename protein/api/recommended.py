@@ -418,13 +418,18 @@ def shown_trials(sweep: SweepRecord, trials: Sequence[TrialRecord]) -> list[Tria
 def score_range(spec: SweepSpec) -> tuple[float, float] | None:
     """Returns the lowest and the highest possible score as the user knows them; None where they are not known.
 
-    The user gave them, or the environment has them. A language model's score is minus the bits per byte.
+    The user gave them, or the environment has them. A language model's score is minus the bits per byte. Where
+    self-play is rated, the score is a rating, on another scale than the environment's.
     """
     if spec.score_range is not None:
         return spec.score_range
     if kind_of_subject(spec.env) is LANGUAGE:
         return -math.inf, 0.0
-    return envs_c.spec(spec.env).score_range if spec.env in envs_c.names() else None
+    if spec.env not in envs_c.names():
+        return None
+    environment = envs_c.spec(spec.env)
+    is_rated = environment.script_ratings and spec.config.get("selfplay", {}).get("on")
+    return None if is_rated else environment.score_range
 
 
 def duration_above(seconds: float) -> str:

@@ -134,6 +134,10 @@ def test_intervals_keep_to_the_scores_that_an_environment_allows(filled: Path, r
     assert score_range(spec) == (-21.0, 21.0)
     others = [dataclasses.replace(spec, env=env) for env in ("train()", "gym:CartPole-v1")]
     assert [score_range(other) for other in others] == [None, None]
+    rated = {"selfplay": {"on": True}}
+    assert score_range(dataclasses.replace(spec, env="arena", config=rated)) is None, "a rating, not the game's score"
+    assert score_range(dataclasses.replace(spec, env="arena", config={"selfplay": {"on": False}})) == (-4.0, 4.0)
+    assert score_range(dataclasses.replace(spec, env="frontier_tribes", config=rated)) == (1.0, 1024.0), "no ratings"
     told = dataclasses.replace(others[0], config={"own": {"score_range": [0, None]}})
     assert score_range(told) == (0, math.inf), "what the user gave"
     add_run("sqlite:///runs/protein.db", of=0, score=20.9, cost_seconds=45.0)  # 5.00 before: much noise
