@@ -120,6 +120,28 @@ async ([world64, policy64]) => {
 """
 
 
+# Pauses within a batch and goes on at once. Returns how many batches were under way together: each waits for its turn.
+GOES_ON = """
+() => new Promise((done) => {
+  const later = globalThis.setTimeout;
+  let [waiting, most, turns] = [0, 0, 0];
+  const counted = (work) => {
+    most = Math.max(most, ++waiting);
+    return later(() => {
+      waiting -= 1;
+      if (turns === 0) for (let i = 0; i < 2; i++) document.querySelector("#player button").click();
+      if (++turns === 9) {
+        globalThis.setTimeout = later;
+        done(most);
+      }
+      work();
+    });
+  };
+  globalThis.setTimeout = counted;
+})
+"""
+
+
 def test_the_file_plays_the_native_game_in_a_browser_without_a_network(
     browser: Browser, folder: Path, run: Run
 ) -> None:
@@ -140,6 +162,7 @@ def test_the_file_plays_the_native_game_in_a_browser_without_a_network(
     learning.page.goto(learning.address)
     expect(learning.page.get_by_text("of learning: ")).to_be_visible()  # a batch is learnt
     expect(learning.page.get_by_role("img", name="pong: first to 21")).to_be_visible()
+    assert learning.page.evaluate(GOES_ON) == 1, "one batch at a time"
     learning.page.get_by_role("button", name="Pause learning").click()
     learning.check()
     context.close()

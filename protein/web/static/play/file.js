@@ -29,7 +29,7 @@ async function learn(root, { wasm, learner: file, settings, frameSkip, title, se
   const world = async () => (await opened({ wasm, frameSkip })).world;
   const learner = await Learner.load(Uint8Array.from(atob(file), (sign) => sign.charCodeAt(0)), await world(), settings, seed);
   const [line, room] = [h("p", { role: "status" }), h("div", {})];
-  let [goes, seconds] = [true, 0];
+  let [goes, runs, seconds] = [true, false, 0];
   const toggle = h("button", { type: "button", class: "button", text: "Pause learning", onclick: () => {
     goes = !goes;
     toggle.textContent = goes ? "Pause learning" : "Go on learning";
@@ -40,6 +40,8 @@ async function learn(root, { wasm, learner: file, settings, frameSkip, title, se
   run();
 
   async function run() {
+    if (runs) return; // the batch that it was paused in has not ended
+    runs = true;
     while (goes && learner.progress < 1) {
       let began = performance.now();
       for (const _ of learner.batch()) {
@@ -53,6 +55,7 @@ async function learn(root, { wasm, learner: file, settings, frameSkip, title, se
       const score = learner.score === null ? "no game has ended yet" : `the last ${learner.scores.length} games score ${learner.score.toFixed(2)} on average`;
       line.textContent = `${grouped.format(learner.steps)} steps, ${seconds.toFixed(1)} s of learning: ${score}.`;
     }
+    runs = false;
     if (learner.progress >= 1) toggle.hidden = true;
   }
 }
