@@ -66,7 +66,7 @@ def export_policy(path: Path, *, half: bool = False) -> bytes:
             f" '{of_env.name}' now has {here}: train it again"
         )
     weights = {name: tensor for name, tensor in tensors.items() if name.startswith("policy/")}
-    if not weights or not all(np.isfinite(weight).all() for weight in weights.values()):
+    if not weights or not all(np.isfinite(tensor).all() for tensor in tensors.values()):
         raise CheckpointError(
             f"cannot use {path}: its weights are not finite: give one of a training that has not diverged"
         )

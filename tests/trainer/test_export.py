@@ -27,7 +27,12 @@ def test_what_no_page_can_play_is_refused_in_a_line(tmp_path: Path) -> None:
     make_checkpoint(path, "pong", scale=math.inf)
     with pytest.raises(CheckpointError, match="its weights are not finite"):
         export_policy(path)
-    saved = checkpoints.read(make_checkpoint(path, "pong"))
+    saved = checkpoints.read(make_checkpoint(path, "pong", normalised=True))
+    mean = "scaling/observations.mean"
+    damaged = {**saved.tensors, mean: saved.tensors[mean] * math.nan}
+    checkpoints.write(path, dataclasses.replace(saved, tensors=damaged))
+    with pytest.raises(CheckpointError, match="its weights are not finite"):
+        export_policy(path)
     for facts in ({"steps": "12"}, {"score": math.nan}, {"elapsed_seconds": [1]}, {"steps": None}):
         checkpoints.write(path, dataclasses.replace(saved, **facts))
         with pytest.raises(CheckpointError, match="its metadata are damaged or of another version"):
