@@ -45,7 +45,7 @@ from ..environments.sides import Anchored, Rows, of_one_side, require_sides, res
 from ..model.policy import Policy
 from ..normalise import Moments, Normalizer
 
-RECENT = 1 / 32  # weight of the last result in the mean of results against a member
+RECENT = 1 / 32  # weight of the last result in the mean of results against a member; each of its agents brings one
 PRESENT = 0  # the player that is the policy which learns; members of the pool are those from 1 on
 
 
