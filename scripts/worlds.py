@@ -6,6 +6,7 @@ The bytes depend on the version of ziglang, which constraints.txt pins.
 """
 
 import argparse
+import base64
 import hashlib
 import os
 import re
@@ -19,6 +20,8 @@ HEADERS = ROOT / "envs_c"
 FRAME = HEADERS / "binding" / "world.c.in"
 LEARNER = ROOT / "protein" / "web" / "learner.c"
 LEARNERS_FILE = ROOT / "protein" / "web" / "static" / "play" / "learner.wasm"
+LAYER = ROOT / "protein" / "web" / "layer.c"
+LAYERS_FILE = LEARNERS_FILE.with_name("layer.js")
 SUMS = "SHA256SUMS"
 # Contraction into fused multiply-adds would make trajectories differ, as in CMakeLists.txt. There is no C library to
 # link with, and so no sinf: a game that used one would not be the same game on every machine. What a hosted compiler
@@ -42,6 +45,7 @@ def main() -> int:
         for name in arguments.names or known:
             print(f"{name}: {build(name, arguments.into / f'{name}.wasm'):,} bytes")
         print(f"learner: {build_learner(LEARNERS_FILE):,} bytes")
+        print(f"layer: {build_layer(LAYERS_FILE):,} bytes")
     except (ImportError, RuntimeError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -62,7 +66,15 @@ def sums(folder: Path, names: list[str]) -> str:
     """Returns the hashes of the worlds in a folder and of their sources, as `sha256sum` writes them."""
     worlds = [folder / f"{name}.wasm" for name in names]
     headers = sorted({header for header, _ in environments().values()})
-    sources = [LEARNERS_FILE, LEARNER, FRAME, HEADERS / "pcg32.h", *(HEADERS / f"{header}.h" for header in headers)]
+    sources = [
+        LEARNERS_FILE,
+        LEARNER,
+        LAYERS_FILE,
+        LAYER,
+        FRAME,
+        HEADERS / "pcg32.h",
+        *(HEADERS / f"{header}.h" for header in headers),
+    ]
     return "".join(
         f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name if path in worlds else path.relative_to(ROOT)}\n"
         for path in (*worlds, *sources)
@@ -85,6 +97,14 @@ def build(name: str, target: Path, headers: Path = HEADERS) -> int:
 def build_learner(target: Path) -> int:
     """Compiles what learns in a page and returns the file's size in bytes. Raises as `build` does."""
     return _compiled("learner", LEARNER.read_text(), target, OF_LEARNER)
+
+
+def build_layer(target: Path) -> int:
+    """Compiles a policy's layers into a module of JavaScript, which needs no request. Else as `build`."""
+    size = _compiled("layer", LAYER.read_text(), target, OF_LEARNER)
+    text = base64.b64encode(target.read_bytes()).decode()
+    target.write_text(f'// The bytes of protein/web/layer.c, by `make wasm`.\nexport const LAYER = "{text}";\n')
+    return size
 
 
 def _compiled(name: str, text: str, target: Path, flags: list[str]) -> int:

@@ -41,6 +41,7 @@ def test_each_environment_has_a_world_of_its_header_as_it_is() -> None:
         assert hashlib.sha256(path.read_bytes()).hexdigest() == digest, f"{name} has changed: run make wasm"
     sources = ["envs_c/binding/world.c.in", "envs_c/pcg32.h", *(f"envs_c/{name}.h" for name in GAMES)]
     sources += ["protein/web/learner.c", "protein/web/static/play/learner.wasm"]
+    sources += ["protein/web/layer.c", "protein/web/static/play/layer.js"]
     assert sorted(listed) == sorted([f"{name}.wasm" for name in envs_c.names()] + sources)
 
 
@@ -51,6 +52,8 @@ def test_the_compiler_makes_the_same_bytes_again(script: ModuleType, tmp_path: P
         assert (tmp_path / name).read_bytes() == worlds.read(name), f"{name} is another file now: run make wasm"
     script.build_learner(tmp_path / "learner")
     assert (tmp_path / "learner").read_bytes() == script.LEARNERS_FILE.read_bytes(), "run make wasm"
+    script.build_layer(tmp_path / "layer")
+    assert (tmp_path / "layer").read_bytes() == script.LAYERS_FILE.read_bytes(), "run make wasm"
 
 
 @needs_ziglang

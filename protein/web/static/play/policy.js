@@ -5,8 +5,9 @@
 //   const { actions, values } = policy.act(world.observation);
 //   policy.reset(result.terminals, result.truncations);   // forgets what was before, of agents whose episode has ended
 //
-// Sums are in 64 bits, so that their order does not matter. A layer collects its inputs that are not 0: after a ReLU that
-// is half of them, and of what snakes and tiles show few. Then it adds the weights of these. Nothing is allocated in a step.
+// Layers are computed by WebAssembly with SIMD, protein/web/layer.c. Nothing is allocated in a step.
+
+import { LAYER } from "./layer.js";
 
 const FORMAT = "protein-policy-1";
 const LARGE_IMAGE = 36; // of `trainer/model/policy.py`: pixels of the shorter side from which strides shrink an image
@@ -16,6 +17,7 @@ const LEAST_SPREAD = 1e-6; // and the part of its mean by which a feature must h
 export class Policy {
   // Reads the bytes of a file, an ArrayBuffer or a typed array. Throws an Error of one line where they are none.
   static parse(bytes) {
+    module();
     const data = ArrayBuffer.isView(bytes)
       ? new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
       : new DataView(bytes);
@@ -41,15 +43,18 @@ export class Policy {
       if (!weights.has(name)) throw new Error(`it lacks ${name}`);
       return weights.get(name);
     };
-    const dense = (name, inputs) => new Dense(take(`policy/${name}.weight`), take(`policy/${name}.bias`), inputs);
+    const wasm = new WebAssembly.Instance(module()).exports; // of this policy: its memory goes when the policy goes
+    const made = [];
+    const layer = (...given) => made[made.push(new Layer(wasm, ...given)) - 1];
+    const dense = (name, inputs) => layer(take(`policy/${name}.weight`), take(`policy/${name}.bias`), [inputs]);
     const encoder = (name) => {
       const layers = [];
       let shape = about.observationShape;
       if (network.encoder === "cnn") {
         const large = Math.min(...shape.slice(1)) >= LARGE_IMAGE;
         for (const [index, stride] of (large ? [4, 2, 1] : [1, 2]).entries()) {
-          const layer = `policy/${name}.convolutions.${index}`;
-          layers.push(new Convolution(take(`${layer}.weight`), take(`${layer}.bias`), shape, stride, large ? 0 : 1));
+          const place = `policy/${name}.convolutions.${index}`;
+          layers.push(layer(take(`${place}.weight`), take(`${place}.bias`), shape, stride, large ? 0 : 1));
           shape = layers.at(-1).shape;
         }
       }
@@ -67,7 +72,7 @@ export class Policy {
     this._logStd = about.continuousActions ? take("policy/log_std").values : null;
     const { recurrence } = network;
     this._input = recurrence === "none" ? null : dense("recurrence.input", units);
-    this._hidden = recurrence === "lstm" ? new Dense(take("policy/recurrence.weight_hh"), null, units) : null;
+    this._hidden = recurrence === "lstm" ? layer(take("policy/recurrence.weight_hh"), null, [units]) : null;
     this.stateSize = { none: 0, mingru: units, lstm: 2 * units }[recurrence];
     this._actionRows = about.continuousActions || about.actionSizes.reduce((a, b) => a + b, 0);
     this._valueRows = network.value_bins || 1;
@@ -75,6 +80,7 @@ export class Policy {
     if (this._head.outputs !== rows || (this._valueOutput && this._valueOutput.outputs !== this._valueRows))
       throw new Error("its output layer does not fit its actions");
     const wide = Math.max(size, ...[this._encoder, this._valueEncoder ?? []].flat().map((layer) => layer.outputs));
+    for (const one of made) one.see(wasm.memory.buffer);
     this._seen = new Float32Array(size);
     this._one = new Float32Array(wide);
     this._two = new Float32Array(wide);
@@ -184,10 +190,10 @@ export class Policy {
     let to = this._one;
     for (const layer of layers) {
       const sums = layer.apply(from);
-      const tanh = this.network.activation === "tanh" && layer instanceof Dense;
+      const tanh = this.network.activation === "tanh" && layer.dense;
       const count = layer.outputs;
       if (tanh) for (let i = 0; i < count; i++) to[i] = Math.tanh(sums[i]);
-      else for (let i = 0; i < count; i++) to[i] = sums[i] > 0 ? sums[i] : 0;
+      else for (let i = 0; i < count; i++) to[i] = Math.max(sums[i], 0);
       from = to;
       to = to === this._one ? this._two : this._one;
     }
@@ -266,101 +272,59 @@ export class Policy {
   }
 }
 
-class Dense {
-  constructor({ values, shape }, bias, inputs) {
-    [this.outputs, this.inputs] = shape;
-    if (shape.length !== 2 || this.inputs !== inputs || (bias && bias.values.length !== this.outputs))
-      throw new Error(`a layer has the shape ${shape} for ${inputs} inputs`);
-    this._bias = bias?.values ?? new Float32Array(this.outputs);
-    this._byInput = turned(values, this.outputs);
-    this._sums = new Float64Array(this.outputs);
-    this._terms = new Terms(inputs);
-  }
-
-  // Returns W x + b of the inputs that begin at `from`.
-  apply(x, from = 0) {
-    const { outputs, inputs, _sums: sums, _terms: terms } = this;
-    terms.count = 0;
-    for (let i = 0; i < inputs; i++) if (x[from + i] !== 0) terms.add(x[from + i], i * outputs);
-    sums.set(this._bias);
-    terms.addTo(sums, this._byInput, outputs);
-    return sums;
-  }
-}
-
-class Convolution {
-  constructor(weight, bias, shape, stride, padding) {
-    const [out, channels, kernel] = weight.shape;
-    if (weight.shape.length !== 4 || channels !== shape[0] || bias.values.length !== out)
-      throw new Error(`a convolution has the shape ${weight.shape} over ${shape}`);
-    const [, height, width] = shape;
+// A convolution over `channels x height x width`, or a dense layer over `channels`, which is one over a single place.
+class Layer {
+  constructor(wasm, { values, shape }, bias, image, stride = 1, padding = 0) {
+    const [channels, height = 1, width = 1] = image; // without sizes: a dense layer
+    const [out, inputs, kernel = 1] = shape;
+    this.dense = shape.length === 2;
+    if (shape.length !== (image.length === 1 ? 2 : 4) || inputs !== channels || (bias && bias.values.length !== out))
+      throw new Error(`a layer has the shape ${shape} over ${image}`);
     const across = (length) => Math.floor((length + 2 * padding - kernel) / stride) + 1;
-    this.shape = [out, across(height), across(width)];
-    this.outputs = out * this.shape[1] * this.shape[2];
-    Object.assign(this, { channels, kernel, stride, padding, height, width, _bias: bias.values });
-    this._byTap = turned(weight.values, out); // `channels x kernel x kernel x outputs`
-    this._at = new Float64Array(out); // of one place
-    this._sums = new Float64Array(this.outputs); // channel by channel, as the next layer reads them
-    this._terms = new Terms(channels * kernel * kernel);
+    const [rows, columns] = [across(height), across(width)];
+    this.shape = [out, rows, columns];
+    this.inputs = channels * height * width;
+    this.outputs = out * rows * columns;
+    const taps = channels * kernel * kernel;
+    const sizes = [this.inputs, this.outputs, values.length, out, taps + 1, taps + 1];
+    this._places = sizes.map((size) => wasm.room(4 * size));
+    this._sizes = [channels, height, width, out, rows, columns, kernel, stride, padding];
+    this._wasm = wasm;
+    // The weights of an input lie one after the other: `channels x kernel x kernel x out`.
+    this._weights = new Float32Array(values.length);
+    for (let o = 0; o < out; o++) for (let tap = 0; tap < taps; tap++) this._weights[tap * out + o] = values[o * taps + tap];
+    this._bias = bias?.values ?? new Float32Array(out);
   }
 
-  apply(x) {
-    const { channels, kernel, stride, padding, height, width, _at: at, _sums: sums, _terms: terms } = this;
-    const [out, rows, columns] = this.shape;
-    const places = rows * columns;
-    for (let row = 0, place = 0; row < rows; row++) {
-      const top = row * stride - padding;
-      for (let column = 0; column < columns; column++, place++) {
-        const left = column * stride - padding;
-        const [firstY, lastY] = [Math.max(0, -top), Math.min(kernel, height - top)]; // what lies in the image
-        const [firstX, lastX] = [Math.max(0, -left), Math.min(kernel, width - left)];
-        terms.count = 0;
-        for (let channel = 0; channel < channels; channel++)
-          for (let y = firstY; y < lastY; y++) {
-            const cell = (channel * height + top + y) * width + left;
-            const tap = (channel * kernel + y) * kernel;
-            for (let x0 = firstX; x0 < lastX; x0++) if (x[cell + x0] !== 0) terms.add(x[cell + x0], (tap + x0) * out);
-          }
-        at.set(this._bias);
-        terms.addTo(at, this._byTap, out);
-        for (let o = 0; o < out; o++) sums[o * places + place] = at[o];
-      }
-    }
-    return sums;
-  }
-}
-
-// Inputs that are not 0, and where the weights of each begin.
-class Terms {
-  constructor(most) {
-    this.count = 0;
-    this._factors = new Float64Array(most);
-    this._from = new Int32Array(most);
+  // Fills the memory, when it has its final size.
+  see(buffer) {
+    const [x, y, weights, bias] = this._places;
+    this._x = new Float32Array(buffer, x, this.inputs);
+    this._y = new Float32Array(buffer, y, this.outputs);
+    new Float32Array(buffer, weights, this._weights.length).set(this._weights);
+    new Float32Array(buffer, bias, this._bias.length).set(this._bias);
+    this._weights = this._bias = null;
   }
 
-  add(factor, from) {
-    this._factors[this.count] = factor;
-    this._from[this.count++] = from;
-  }
-
-  // sums += the sum of factor * weights[from ..]. Four inputs at a time: a sum is read and written once for them.
-  addTo(sums, weights, size) {
-    const { count, _factors: factors, _from: from } = this;
-    let term = 0;
-    for (; term + 4 <= count; term += 4) {
-      const [a, b, c, d] = [factors[term], factors[term + 1], factors[term + 2], factors[term + 3]];
-      const [i, j, k, l] = [from[term], from[term + 1], from[term + 2], from[term + 3]];
-      for (let o = 0; o < size; o++)
-        sums[o] += a * weights[i + o] + b * weights[j + o] + c * weights[k + o] + d * weights[l + o];
-    }
-    for (; term < count; term++) for (let o = 0; o < size; o++) sums[o] += factors[term] * weights[from[term] + o];
+  // Returns W x + b of the inputs that begin at `from`, channel by channel; the same array each time.
+  apply(values, from = 0) {
+    const { inputs, _x: x, _places: p, _sizes: s } = this;
+    for (let i = 0; i < inputs; i++) x[i] = values[from + i];
+    this._wasm.layer(p[0], p[1], p[2], p[3], p[4], p[5], s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8]);
+    return this._y;
   }
 }
 
-// Turns `outputs x inputs` into `inputs x outputs`.
-function turned(values, outputs) {
-  const inputs = values.length / outputs;
-  return Float64Array.from(values, (_, at) => values[(at % outputs) * inputs + Math.floor(at / outputs)]);
+let compiled = null;
+
+// Throws an Error of one line where the browser has no WebAssembly with SIMD, which is of 2021 to 2023.
+function module() {
+  if (!globalThis.WebAssembly) throw new Error("this browser has no WebAssembly, which games need");
+  try {
+    return (compiled ??= new WebAssembly.Module(Uint8Array.from(atob(LAYER), (sign) => sign.charCodeAt(0))));
+  } catch (error) {
+    throw new Error(`this browser cannot compute a policy (${error.message})`, { cause: error });
+  }
 }
 
 function sigmoid(x) {
