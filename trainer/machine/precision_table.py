@@ -8,7 +8,7 @@ hand. It is an object with `rows`, and each row is an object:
     part        "acting" (a step of all agents) or "update" (a minibatch)
     network     the encoder, and the memory behind it where there is one: "mlp", "cnn", "mlp+lstm", "mlp+mingru", ...
     hidden      policy.hidden_size, units
-    samples     agents of a step, or samples of a minibatch
+    samples     agents of a step (env.num_envs times those of an environment), or samples of a minibatch
     ns          an object: nanoseconds a sample by precision, of "fp32", "tf32", "bf16" and "fp16". fp32 must be there
 
 Where `train.precision` is "auto", a part of a run takes the row of its kind of device, its network and its part with
@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
+
+from protein.envs_c import names, spec
 
 from ..config import PolicyConfig, RunConfig, TrainConfig
 from ..settings import Precision
@@ -127,6 +129,19 @@ def given_precisions(train: TrainConfig) -> Precisions:
     return Precisions(train.precision, update_precision(train))
 
 
+def _agents(config: RunConfig) -> int:
+    """Returns the agents for which a step acts. An environment that is no C environment counts as one agent.
+
+    How many agents such an environment has is known when it is made, which is after its run has chosen. Fewer agents
+    never choose what was slower.
+    """
+    name, num_envs = config.env.name, config.env.num_envs
+    if name not in names():
+        return num_envs
+    of_env = spec(name)
+    return num_envs * (of_env.agents_per_env // of_env.sides if config.selfplay.on else of_env.agents_per_env)
+
+
 def precisions_of(
     config: RunConfig,
     device: torch.device,
@@ -162,7 +177,7 @@ def precisions_of(
     }
     acting, update = given
     if acting == "auto" and not train.cpu_inference:  # else the network that acts is on the CPU
-        acting = look_up(rows, **here, part="acting", samples=config.env.num_envs // processes)
+        acting = look_up(rows, **here, part="acting", samples=_agents(config) // processes)
     if update == "auto":
         share = train.minibatch_size // processes // train.accumulation_steps
         update = look_up(rows, **here, part="update", samples=share)

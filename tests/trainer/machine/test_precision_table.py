@@ -109,6 +109,24 @@ def test_each_part_of_a_run_has_the_precision_of_its_row(given: RunConfig, found
     assert precisions_of(given, torch.device("cpu"), rows=ROWS)[0] == same
 
 
+@pytest.mark.parametrize(
+    ("sections", "agents"),
+    [
+        ({"env": {"name": "pong", "num_envs": 512}}, 512),
+        ({"env": {"name": "snake", "num_envs": 2}}, 512),
+        ({"env": {"name": "entities", "num_envs": 64}}, 512),
+        ({"env": {"name": "pong2", "num_envs": 256}}, 512),
+        ({"env": {"name": "pong2", "num_envs": 512}, "selfplay": {"on": True}}, 512),  # it acts for one side
+        ({"env": {"name": "gym:CartPole-v1", "num_envs": 512}}, 512),
+    ],
+)
+def test_what_acts_is_looked_up_by_its_agents(sections: dict[str, dict[str, object]], agents: int) -> None:
+    given = RunConfig.from_dict(sections | {"policy": {"hidden_size": 512}, "train": {"update_precision": "fp32"}})
+    for samples, found in ((agents, "bf16"), (agents + 1, "auto")):
+        rows = (row(512, samples, "acting", bf16=8.0),)
+        assert precisions_of(given, CUDA, rows=rows, capability=HOPPER).acting == found, samples
+
+
 def test_a_resumed_run_keeps_what_was_chosen_for_it() -> None:
     before = Precisions("tf32", "fp16")
     assert precisions_of(config(), CUDA, before=before, rows=ROWS, capability=HOPPER) == before
