@@ -239,7 +239,7 @@ class Rollout:
         pin = pin or device.type == "cuda"
         idles = any(playing(env) is not None for env in envs)
         noise_rows = policy.distribution.noise_rows
-        self._all_noise = torch.zeros(horizon + 1, noise_rows, agents * world.size, device=device)
+        self._all_noise = torch.empty(horizon + 1, noise_rows, agents * world.size, device=device)
         self._noise = self._all_noise[..., agents * world.rank : agents * (world.rank + 1)]
         self._state = torch.zeros(agents, policy.state_size, device=device) if policy.state_size else None
         self._groups = [self._group(env, of_group) for env, of_group in zip(envs, columns, strict=True)]
@@ -252,6 +252,7 @@ class Rollout:
                 stages.append(group.stage)
         self._buffers = [Buffers(policy, spec, horizon, columns, device, pin, idles, stages) for _ in range(keep)]
         self._now = self._buffers[-1]  # those of the last rollout
+        self._all_noise.zero_()  # last: what is too large fails above, before any memory is written
         self._later: list[tuple[int, npt.NDArray[np.int64], npt.NDArray[Any], torch.Tensor | None]] = []
         self._horizon = self._start = horizon
         self._idled = False  # whether an agent did not act in some step of the last batch
