@@ -15,7 +15,8 @@ from protein.trainer.ppo.update import PPO
 
 
 def held_bytes() -> int:
-    """Returns the bytes of all tensors that there are."""
+    """Returns the bytes of all tensors that are in use."""
+    gc.collect()  # those that earlier tests have left would go in between
     storages = {}
     for one in gc.get_objects():
         if type(one) in (torch.Tensor, torch.nn.Parameter) and one.device.type == "cpu":
