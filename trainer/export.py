@@ -88,7 +88,7 @@ def export_policy(path: Path, *, half: bool = False) -> bytes:
 
 
 def _finite(number: Any) -> float:
-    """Returns a number. Raises `ValueError` for what is none, or none that JSON has."""
+    """Returns the value as a number. Raises `ValueError` if it is no finite number, which is all that JSON has."""
     if not isinstance(number, int | float) or not math.isfinite(number):
         raise ValueError(f"{number!r} is no finite number")
     return float(number)

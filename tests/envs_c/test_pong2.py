@@ -64,7 +64,7 @@ def test_games_end_at_21_points_or_by_the_clock() -> None:
     chosen[:32] = 0
     for _ in range(2 * (MAX_FRAMES // 7 + 1)):
         stepper.vec.act(chosen, actions)
-        # Paddles that follow the ball's course exactly would rally for ever; the first eight games stand still.
+        # Two paddles that know where the ball arrives never miss. In the first eight games they stand still.
         actions[:8] = 0
         out = stepper.step(actions)
         last = out.final_observations[out.truncations]

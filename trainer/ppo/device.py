@@ -323,7 +323,7 @@ class _Parts:
         return acting / steps + self._epochs * learning / self._steps
 
     def _acting(self, agents: int) -> Callable[[], None]:
-        """Returns what takes some steps of so many agents."""
+        """Returns a function that takes some steps with `agents` agents."""
         rollout = Rollout(
             [_Still(self._spec, agents)],
             self._policy,
@@ -346,7 +346,7 @@ class _Parts:
         return act
 
     def _learning(self, segments: int) -> Callable[[], None]:
-        """Returns what updates the policy with a minibatch of so many segments."""
+        """Returns a function that updates the policy with a minibatch of `segments` segments."""
         batch = self._batch(segments)
         features, dtype = self._spec.observation_size, self._policy.observation_dtype
         self._ppo.record(features, segments, self._steps, dtype=dtype, idles=False)
@@ -414,8 +414,8 @@ def least_seconds(make: Callable[[int], Callable[[], None]], rows: int, until: f
     """Returns the seconds for a row, of the largest piece of work of at most `rows` rows that fits.
 
     Args:
-        make: returns the work on so many rows. To make it, and the first time, does the work `WORK_IN_MAKING` times at
-            most, beside what does not depend on the rows. It does not count.
+        make: returns the work on a number of rows. Making it costs at most `WORK_IN_MAKING` times that work, and what
+            does not depend on the rows. It is not timed.
         rows: of the whole work.
         until: no piece is begun that may take longer than to this moment, but for the first one.
         clock: in seconds.
