@@ -1,29 +1,37 @@
 """Makes docs/gallery/: games in one page that asks for nothing, with policies of 1, 10 and 60 seconds of training.
 
-python scripts/gallery.py [--games pong maze] [--seconds 1 10 60] [--runs FOLDER] [--into docs/gallery]
+python scripts/gallery.py [--games pong maze] [--seconds 1 10 60] [--runs FOLDER] [--into docs/gallery] [--repack]
 
-Each game is trained with its config for each time, which takes a quarter of an hour in all; a checkpoint that is in the
-folder of runs already is used again. The networks are narrower than the configs', and their weights have 16 bits, so
-that the page stays small.
+Each game is trained with its config for each time, which takes half an hour in all; a checkpoint that is in the folder
+of runs already is used again. The networks are narrower than the configs', and their weights have 16 bits, so that the
+page stays small. With --repack the policies of the page that is there stay, with the page's and the games' code of
+today; what it lacks is trained.
 """
 
 import argparse
 import base64
+import gzip
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from protein.config.resolve import load
 from protein.envs_c import worlds
+from protein.errors import UsageError
+from protein.trainer.config import RunConfig
 from protein.trainer.evaluate import evaluate
 from protein.trainer.export import export_policy
 from protein.trainer.machine import checkpoint
 from protein.view import text
 from protein.web.packing import html_of, packed
-from protein.web.play import WAITS
+from protein.web.play import WAITS, lesson, teacher
 
-# Those that learn something in a minute, and whose 256 episodes of evaluation do not take longer than that.
+# Of each kind one. What learns little in a minute has longer.
 GAMES = ["breakout", "cartpole", "entities", "g2048", "maze", "memory", "pendulum", "pong", "pong2", "snake"]
+SECONDS = {"arena": [1.0, 10.0, 300.0], "frontier": [10.0, 60.0, 600.0]}
 UNITS = {False: 64, True: 128}  # of hidden layers; True: for the longest time
 TEXT = (
     "What do the seconds buy? The same game, played by policies that were trained for different times on two cores of a"
@@ -36,25 +44,19 @@ BODY = f"""<main id="main" class="games"><h1>Protein's games</h1><div id="notice
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--games", nargs="+", default=GAMES, choices=worlds.names())
-    parser.add_argument("--seconds", nargs="+", type=float, default=[1.0, 10.0, 60.0])
+    parser.add_argument("--seconds", nargs="+", type=float, help="1 10 60, but for those games that need more")
     parser.add_argument("--runs", type=Path, default=Path("runs/gallery"))
     parser.add_argument("--into", type=Path, default=Path("docs/gallery"))
+    parser.add_argument("--repack", action="store_true")
     arguments = parser.parse_args()
-    times = sorted(set(arguments.seconds))
+    path = arguments.into / "index.html"
+    kept = {game["name"]: game["policies"] for game in content(path)["data"]["games"]} if arguments.repack else {}
     try:
-        games = [
-            {
-                "name": game,
-                "wasm": _text(worlds.read(game)),
-                "policies": list(map(_shown, trained(game, times, arguments.runs))),
-            }
-            for game in arguments.games
-        ]
+        policies = {game: kept.get(game) or _made(game, arguments) for game in arguments.games}
     except subprocess.CalledProcessError as error:
         return error.returncode  # which said why
     arguments.into.mkdir(parents=True, exist_ok=True)
-    path = arguments.into / "index.html"
-    path.write_text(document(games), encoding="utf-8")
+    path.write_text(document([_game(*one) for one in policies.items()]), encoding="utf-8")
     print(f"{path}: {path.stat().st_size / 1e6:.2f} MB")
     return 0
 
@@ -63,7 +65,7 @@ def document(games: list[dict[str, Any]]) -> str:
     """Returns the page's HTML. What a game holds is said at the head of play/gallery.js."""
     return html_of(
         packed(["play/gallery.js"], styles=["css/base.css", "play/play.css"]),
-        {"text": TEXT, "games": games},
+        {"text": TEXT, "teacher": teacher(), "games": games},
         start="play/gallery.js",
         title="Protein: games",
         body=BODY,
@@ -71,6 +73,27 @@ def document(games: list[dict[str, Any]]) -> str:
         kind="play-alone",
         wasm=True,
     )
+
+
+def content(path: Path) -> dict[str, Any]:
+    """Returns what a page carries: its `modules` with their sources, and its `data`."""
+    pack = re.search(r' id="pack">([^<]*)<', path.read_text(encoding="utf-8"))
+    assert pack, path
+    found: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(pack[1])))
+    return found
+
+
+def _game(name: str, policies: list[dict[str, Any]]) -> dict[str, Any]:
+    try:
+        learnt = lesson(cast(RunConfig, load(name).run_config()))
+    except UsageError:  # a page cannot learn this game
+        learnt = None
+    return {"name": name, "wasm": _text(worlds.read(name)), "policies": policies, "lesson": learnt}
+
+
+def _made(game: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    times = sorted(set(arguments.seconds or SECONDS.get(game, [1.0, 10.0, 60.0])))
+    return list(map(_shown, trained(game, times, arguments.runs)))
 
 
 def _shown(path: Path) -> dict[str, Any]:

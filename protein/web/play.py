@@ -3,6 +3,7 @@
 import base64
 import dataclasses
 import html
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -93,7 +94,7 @@ def document(
         "seed": seed,
         "human": human,
         "greedy": greedy,
-        "lesson": None if config is None else _lesson(config),
+        "lesson": None if config is None else {**lesson(config), **teacher()},
         "worlds": {one.env: _text(worlds.read(one.env)) for one in players},
         "players": [
             {"env": one.env, "title": one.title, "note": one.note, "policy": one.policy and _text(one.policy)}
@@ -117,8 +118,8 @@ def document(
     )
 
 
-def _lesson(config: RunConfig) -> dict[str, Any]:
-    """Returns what `static/play/learner.js` needs of a config.
+def lesson(config: RunConfig) -> dict[str, Any]:
+    """Returns what `static/play/lesson.js` needs of a config, beside the teacher.
 
     Raises:
         UsageError: it asks for what a page does not do.
@@ -145,13 +146,22 @@ def _lesson(config: RunConfig) -> dict[str, Any]:
             f" {train.minibatch_size:,}; give another game"
         )
     return {
-        "learner": _text((STATIC / "play" / "learner.wasm").read_bytes()),
         "frameSkip": config.env.frame_skip,
         "settings": {
             "hidden_size": policy.hidden_size,
             "num_envs": config.env.num_envs,
             **{field: getattr(train, field) for field in _LEARNT},
         },
+    }
+
+
+def teacher() -> dict[str, str]:
+    """Returns what learns in a page, for all games."""
+    # A worker of a file that was opened by itself can load no module: it is one plain script.
+    modules = "\n".join((STATIC / "play" / one).read_text(encoding="utf-8") for one in ("world.js", "learner.js"))
+    return {
+        "worker": re.sub(r"^(import .*|export )", "", modules, flags=re.MULTILINE),
+        "learner": _text((STATIC / "play" / "learner.wasm").read_bytes()),
     }
 
 

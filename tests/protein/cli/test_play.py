@@ -120,28 +120,6 @@ async ([world64, policy64]) => {
 """
 
 
-# Pauses within a batch and goes on at once. Returns how many batches were under way together: each waits for its turn.
-GOES_ON = """
-() => new Promise((done) => {
-  const later = globalThis.setTimeout;
-  let [waiting, most, turns] = [0, 0, 0];
-  const counted = (work) => {
-    most = Math.max(most, ++waiting);
-    return later(() => {
-      waiting -= 1;
-      if (turns === 0) for (let i = 0; i < 2; i++) document.querySelector("#player button").click();
-      if (++turns === 9) {
-        globalThis.setTimeout = later;
-        done(most);
-      }
-      work();
-    });
-  };
-  globalThis.setTimeout = counted;
-})
-"""
-
-
 def test_the_file_plays_the_native_game_in_a_browser_without_a_network(
     browser: Browser, folder: Path, run: Run
 ) -> None:
@@ -157,13 +135,36 @@ def test_the_file_plays_the_native_game_in_a_browser_without_a_network(
     given = [base64.b64encode(one).decode() for one in (worlds.read("breakout"), export_policy(path))]
     assert view.page.evaluate(PLAYS, given) == hashlib.sha256(seen).hexdigest()
     view.check_accessible()
-    run("play pong --learn -o learns.html")
-    learning = watched(context.new_page(), (folder / "learns.html").as_uri())
-    learning.page.goto(learning.address)
-    expect(learning.page.get_by_text("of learning: ")).to_be_visible()  # a batch is learnt
-    expect(learning.page.get_by_role("img", name="pong: first to 21")).to_be_visible()
-    assert learning.page.evaluate(GOES_ON) == 1, "one batch at a time"
-    learning.page.get_by_role("button", name="Pause learning").click()
-    learning.check()
     context.close()
     view.check()
+
+
+def test_the_page_learns_in_a_worker_and_draws_meanwhile(browser: Browser, folder: Path, run: Run) -> None:
+    run("play pong --learn -o learns.html")
+    context = browser.new_context(viewport={"width": 900, "height": 800}, offline=True)
+    view = watched(context.new_page(), (folder / "learns.html").as_uri())
+    page = view.page
+    page.goto(view.address)
+    learnt = page.get_by_text("s of learning: ")
+    expect(learnt).to_be_visible()  # a batch is learnt
+    assert len(page.workers) == 1
+    expect(page.get_by_role("img", name="pong: first to 21")).to_be_visible()
+    expect(page.get_by_role("button", name="Take over")).to_be_enabled()
+    page.get_by_role("button", name="Pause learning").click()
+    go_on = page.get_by_role("button", name="Go on learning")
+    expect(go_on).to_be_visible()
+    go_on.click()
+    expect(learnt).not_to_have_text(learnt.inner_text())
+    # A new beginning ends the worker that was there.
+    with page.workers[0].expect_event("close"):
+        page.get_by_role("button", name="Start again").click()
+    expect(page.get_by_text("It begins to learn.")).to_be_hidden()
+    assert len(page.workers) == 1
+    view.check()
+    # A browser without workers says so, and a person may play.
+    page.add_init_script("delete globalThis.Worker")
+    page.reload()
+    expect(page.get_by_text("It cannot be learnt here: this browser has no workers")).to_be_visible()
+    expect(page.get_by_role("button", name="Take over")).to_be_hidden()
+    view.check()
+    context.close()

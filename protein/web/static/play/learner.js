@@ -1,12 +1,13 @@
 // Learning in the page: PPO of an MLP over many games, by `protein/web/learner.c`, equal to the trainer's update.
 //
 //   const learner = await Learner.load(bytes, world, settings, 0);   // settings: see `Learner.load`
-//   for (const _ of learner.batch()) { ... }      // one batch, in parts of a few milliseconds
-//   learner.policy();                             // a Policy as it is now
+//   learner.batch();                              // collects a batch and learns from it, some tenths of a second
+//   new Policy(learner.about(), learner.layers());    // as it is now
 //
-// There is one world, which holds each game in turn: a game's whole state is a few bytes.
+// There is one world, which holds each game in turn: a game's whole state is a few bytes. A page learns in a worker, so
+// that drawing never waits for it: `protein/web/play.py` makes one script of world.js and this module (see the end).
 
-import { Policy } from "./policy.js";
+import { World } from "./world.js";
 
 const HEAD = 16; // columns of the output layer, as in learner.c
 const RECENT = 100; // games whose mean score is told
@@ -61,13 +62,12 @@ export class Learner {
     return this.scores.length ? this.scores.reduce((a, b) => a + b, 0) / this.scores.length : null;
   }
 
-  // Collects a batch and learns from it. Stops for a moment after each step of all games, and after each update.
-  *batch() {
+  // Collects a batch and learns from it.
+  batch() {
     const { settings: s, _exports: exports, games } = this;
     for (let step = 0; step < s.horizon; step++) {
       exports.act(step);
       this._step(step);
-      yield;
     }
     exports.act(s.horizon);
     exports.prepare(s.gamma, s.gae_lambda);
@@ -77,7 +77,6 @@ export class Learner {
       for (let from = 0; from < games * s.horizon; from += s.minibatch_size) {
         exports.gather(from);
         this.update(rate);
-        yield;
       }
     }
     exports.next();
@@ -133,11 +132,28 @@ export class Learner {
     return found;
   }
 
-  policy() {
+  // What a Policy needs to know beside the layers.
+  about() {
     const { world, settings } = this;
     const { observationShape, observationHigh, actionSizes } = world;
     const network = { encoder: "mlp", num_layers: 2, activation: "relu", recurrence: "none", separate_value: false, value_bins: 0, hidden_size: settings.hidden_size };
-    const about = { env: world.name, frameSkip: world.frameSkip, greedy: false, observationShape, observationHigh, actionSizes, continuousActions: 0, network };
-    return new Policy(about, this.layers());
+    return { env: world.name, frameSkip: world.frameSkip, greedy: false, observationShape, observationHigh, actionSizes, continuousActions: 0, network };
   }
+}
+
+// In a worker: the first message is what is to be learnt, each later one asks for a batch. The answer is the policy then.
+if (globalThis.WorkerGlobalScope) {
+  let [learner, seconds] = [null, 0];
+  onmessage = async ({ data: { learner: file, wasm, settings, frameSkip, seed } }) => {
+    try {
+      const began = performance.now();
+      if (learner) learner.batch();
+      else learner = await Learner.load(file, await World.load(wasm, { frameSkip }), settings, seed);
+      seconds += (performance.now() - began) / 1000;
+      const { steps, score, progress, scores } = learner;
+      postMessage({ steps, score, progress, seconds, games: scores.length, about: learner.about(), layers: learner.layers() });
+    } catch (error) {
+      postMessage({ error: error.message });
+    }
+  };
 }

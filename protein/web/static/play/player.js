@@ -32,7 +32,8 @@ export async function opened({ wasm, policy, rival, frameSkip = 1 }) {
   return { world: await World.load(bytes(wasm), { frameSkip: (agent ?? other)?.frameSkip ?? frameSkip }), policy: agent, rival: other };
 }
 
-function bytes(file) {
+/** Returns the bytes of a file, which may be a text in base64. */
+export function bytes(file) {
   return typeof file === "string" ? Uint8Array.from(atob(file), (sign) => sign.charCodeAt(0)) : file;
 }
 
