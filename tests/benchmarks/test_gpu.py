@@ -34,7 +34,8 @@ def script(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
     )
 
 
-def test_the_dry_run_tests_measures_and_writes_down_on_a_bare_machine(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sections", [pytest.param(list(gpu.SECTIONS), marks=pytest.mark.slow), ["launches"]])
+def test_the_dry_run_tests_measures_and_writes_down_on_a_bare_machine(tmp_path: Path, sections: list[str]) -> None:
     """Without the packages that such a machine lacks. All kinds of rows but the options are measured."""
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\n"
@@ -44,15 +45,32 @@ def test_the_dry_run_tests_measures_and_writes_down_on_a_bare_machine(tmp_path: 
         "            raise ModuleNotFoundError(f'No module named {name!r}')\n"
         "sys.meta_path.insert(0, Missing())\n"
     )
-    done = script("cpu", OUT=str(tmp_path / "out"), PYTHONPATH=str(tmp_path))
+    done = script("cpu", "--only", *sections, OUT=str(tmp_path / "out"), PYTHONPATH=str(tmp_path))
     assert done.returncode == 0, done.stderr + done.stdout
     found = json.loads((tmp_path / "out" / "gpu.json").read_text())
     assert found["tests"]["failures"] == found["tests"]["errors"] == 0 < found["tests"]["tests"]
     assert {"device", "driver", "torch", "commit", "machine", "peak_gflops"} <= found.keys()
-    assert [row["section"] for row in found["rows"]] == [row.section for row in gpu.Plan("cpu", tiny=True).rows()]
+    planned = [row.section for row in gpu.Plan("cpu", tiny=True).rows()]
+    assert [row["section"] for row in found["rows"]] == [section for section in planned if section in sections]
     assert not any("errors" in row for row in found["rows"]), found["rows"]
     table = [line for line in done.stdout.splitlines() if line.startswith("  ")]
     for row, line in zip(found["rows"], table, strict=True):
+        assert line.startswith(f"  {row['name']}") and line.split()[-1] != row["name"].split()[-1]
+
+
+def test_every_other_row_of_the_dry_run_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In this process: those of `launches` leave a profiler in theirs."""
+    rows = [row for row in gpu.Plan("cpu", tiny=True).rows() if row.section != "launches"]
+    assert {row.section for row in rows} == set(gpu.SECTIONS) - {"launches", "options"}
+
+    def measure(cell: Cell, until: float) -> tuple[Any, str | None]:
+        return getattr(gpu_runs, cell.function)(**cell.arguments), None
+
+    until = time.monotonic() + PATIENCE_SECONDS
+    found, left = device_table.measure_all(rows, gpu.SECTIONS, measure, until=until, write=lambda rows: None)
+    assert len(found) == len(rows) and not left and not any("errors" in row for row in found)
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
+    for row, line in zip(found, lines, strict=True):
         assert line.startswith(f"  {row['name']}") and line.split()[-1] != row["name"].split()[-1]
 
 
