@@ -12,9 +12,20 @@ import postgresql
 import pytest
 import ray_clusters
 import slurm_cluster
-from browser import browser, known_store, own_store, phone, served, view, view_of  # noqa: F401 (of tests of the page)
+from browser import (  # noqa: F401 (fixtures of the tests of the page)
+    browser,
+    kept_phone,
+    kept_view,
+    known_store,
+    new_view,
+    own_store,
+    phone,
+    served,
+    view,
+    view_of,
+)
 from commands import filled, folder, run  # noqa: F401 (fixtures of the tests of commands)
-from planted_store import planted_served, view_of_planted  # noqa: F401 (of tests of the page)
+from planted_store import kept_planted, planted_served, view_of_planted  # noqa: F401 (of tests of the page)
 
 from protein.ports import Store
 from protein.storage import open_store

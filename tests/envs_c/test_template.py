@@ -30,6 +30,18 @@ def recipe() -> str:
     return found[1]
 
 
+def test_the_recipe_makes_a_header_that_is_clean_c(tmp_path: Path) -> None:
+    shutil.copytree(HEADERS, tmp_path / "envs_c", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    (tmp_path / "tests" / "envs_c").mkdir(parents=True)
+    subprocess.run(["sh", "-e", "-c", recipe()], cwd=tmp_path, check=True)
+    defines = ["-DENV=mygame", "-DENV_UPPER=MYGAME", '-DENV_HEADER="mygame.h"', f"-I{tmp_path / 'envs_c'}"]
+    program = tmp_path / "fuzz"
+    source = ROOT / "tests" / "assets" / "env_fuzz.c"
+    run([compiler("CC", "cc", "gcc", "clang"), *C11, *SANITIZE, *STRICT, *defines, source, "-o", program, "-lm"])
+    run([program, "0", "3", "2000"])
+
+
+@pytest.mark.slow  # the compiler takes ten seconds for the binding
 def test_the_recipe_makes_an_environment_that_passes_its_tests(tmp_path: Path) -> None:
     shutil.copytree(HEADERS, tmp_path / "envs_c", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     shutil.copytree(ROOT / "trainer" / "kernels" / "native", tmp_path / "trainer" / "kernels" / "native")

@@ -5,9 +5,12 @@
         expect(view.page.get_by_role("row")).to_have_count(8)
 
 A test fails at its end if the browser has logged an error, or asked anything outside the server. An error that belongs
-to the test is named before: `view.allow("status of 400")`.
+to the test is named before: `view.allow("status of 400")`. Loading the page takes most of the time of a short test, so
+`view` and `phone` are loaded once for all tests. One that answers requests itself, or is about the loading, takes
+`new_view`.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -63,6 +66,13 @@ OFF = (
     "PreconnectToSearch",
     "ThirdPartyStoragePartitioning",
 )
+FORGET = """() => {
+  for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
+  for (const id of ["notices", "toasts", "main"]) document.getElementById(id).replaceChildren();
+  document.documentElement.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+  document.activeElement?.blur();
+  localStorage.clear();
+}"""
 WAIT_MS = 120_000  # for anything that is to appear: patience on a busy machine, no bound on speed
 ODD_NAME = 'it\'s a "naïve" <b>søk</b> 100% #1 & 2'  # what names may hold
 
@@ -142,6 +152,16 @@ class View:
         self.page.goto(f"{self.address}#/{place}")
         self.page.wait_for_selector("main .page > :visible, main .state:not(.loading):visible", timeout=WAIT_MS)
 
+    def forget(self) -> None:
+        """Takes the page to no place, with nothing open, chosen or remembered, as when it was new."""
+        self.page.keyboard.press("Escape")
+        self.page.mouse.move(0.0, 0.0)
+        self.page.goto(f"{self.address}#/none")
+        expect(self.page.get_by_text("There is no page")).to_be_visible()
+        self.page.evaluate(FORGET)
+        self.problems.clear()
+        self._allowed.clear()
+
     def allow(self, pattern: str) -> None:
         """Expects errors of the browser that match a pattern."""
         self._allowed.append(pattern)
@@ -196,24 +216,52 @@ def served(known_store: str) -> Iterator[Served]:
     server.stop()
 
 
-@pytest.fixture
-def view(browser: Browser, served: Served) -> Iterator[View]:
-    """A new page of the known store, of a laptop's size."""
-    context = browser.new_context(viewport={"width": 1280, "height": 800})
-    found = watched(context.new_page(), served.address)
-    yield found
+LAPTOP: dict[str, Any] = {"viewport": {"width": 1280, "height": 800}}
+PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 780}, "color_scheme": "dark", "has_touch": True}
+
+
+@contextlib.contextmanager
+def opened(browser: Browser, served: Served, like: dict[str, Any] = LAPTOP) -> Iterator[View]:
+    """A new page of a server, of a screen's size."""
+    context = browser.new_context(**like)
+    yield watched(context.new_page(), served.address)
     context.close()
-    found.check()
+
+
+@pytest.fixture(scope="session")
+def kept_view(browser: Browser, served: Served) -> Iterator[View]:
+    with opened(browser, served) as view:
+        yield view
+
+
+@pytest.fixture(scope="session")
+def kept_phone(browser: Browser, served: Served) -> Iterator[View]:
+    with opened(browser, served, PHONE) as view:
+        yield view
 
 
 @pytest.fixture
-def phone(browser: Browser, served: Served) -> Iterator[View]:
+def view(kept_view: View) -> Iterator[View]:
+    """The page of the known store, of a laptop's size, which tests share."""
+    kept_view.forget()
+    yield kept_view
+    kept_view.check()
+
+
+@pytest.fixture
+def phone(kept_phone: View) -> Iterator[View]:
     """The same on a narrow screen, in the dark."""
-    context = browser.new_context(viewport={"width": 390, "height": 780}, color_scheme="dark", has_touch=True)
-    found = watched(context.new_page(), served.address)
-    yield found
-    context.close()
-    found.check()
+    kept_phone.forget()
+    yield kept_phone
+    kept_phone.check()
+
+
+@pytest.fixture
+def new_view(browser: Browser, served: Served) -> Iterator[View]:
+    """As `view`, but a page that has loaded nothing yet."""
+    with opened(browser, served) as view:
+        yield view
+    view.check()
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from browser import Served, View, fill_sweep, watched
+from browser import Served, View, fill_sweep, opened
 from patience import PATIENCE_SECONDS
 from planted_sweeps import Array, searched
 from playwright.sync_api import Browser
@@ -70,14 +70,18 @@ def planted_served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]
     server.stop()
 
 
+@pytest.fixture(scope="session")
+def kept_planted(browser: Browser, planted_served: Served) -> Iterator[View]:
+    with opened(browser, planted_served, {"viewport": {"width": 1280, "height": 900}}) as view:
+        yield view
+
+
 @pytest.fixture
-def view_of_planted(browser: Browser, planted_served: Served) -> Iterator[View]:
-    """A new page of that store."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    found = watched(context.new_page(), planted_served.address)
-    yield found
-    context.close()
-    found.check()
+def view_of_planted(kept_planted: View) -> Iterator[View]:
+    """The page of that store, which tests share."""
+    kept_planted.forget()
+    yield kept_planted
+    kept_planted.check()
 
 
 def asked(served: Served, path: str, status: int = 200, **params: Any) -> Any:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import ODD_NAME, View, fill_known, watched
+from browser import LAPTOP, ODD_NAME, View, fill_known, watched
 from commands import Run
 from playwright.sync_api import Browser, expect
 from sample_trials import PROVENANCE, fill_store, store_url
@@ -49,16 +49,22 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     return url, file
 
 
-@pytest.fixture
-def opened(browser: Browser, written: tuple[str, Path]) -> Iterator[View]:
-    """A page of the report, from its file, without a network."""
-    context = browser.new_context(viewport={"width": 1280, "height": 800}, offline=True)
+@pytest.fixture(scope="module")
+def kept_page(browser: Browser, written: tuple[str, Path]) -> Iterator[View]:
+    context = browser.new_context(**LAPTOP, offline=True)
     page = context.new_page()
     page.on("dialog", lambda dialog: pytest.fail(f"the report ran a script of its data: {dialog.message}"))
-    view = watched(page, written[1].as_uri())
-    yield view
+    yield watched(page, written[1].as_uri())
     context.close()
-    view.check()
+
+
+@pytest.fixture
+def opened(kept_page: View) -> Iterator[View]:
+    """The page of the report, from its file, without a network, which tests share."""
+    kept_page.forget()
+    yield kept_page
+    kept_page.page.set_viewport_size(LAPTOP["viewport"])
+    kept_page.check()
 
 
 def unpacked(file: Path) -> dict[str, Any]:

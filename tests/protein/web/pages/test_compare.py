@@ -46,19 +46,19 @@ def test_only_what_differs_is_shown_against_a_reference(view: View) -> None:
     expect(view.page.get_by_text(re.compile(r"against trial 7\."))).to_be_visible()
 
 
-def test_what_is_chosen_while_a_part_loads_is_done_when_it_is_there(view: View) -> None:
-    view.open("compare?sweep=loss&sel=loss:1.4.7&view=sweeps")
-    expect(view.page.get_by_text("Choose two or more sweeps.")).to_be_visible()
+def test_what_is_chosen_while_a_part_loads_is_done_when_it_is_there(new_view: View) -> None:
+    new_view.open("compare?sweep=loss&sel=loss:1.4.7&new_view=sweeps")
+    expect(new_view.page.get_by_text("Choose two or more sweeps.")).to_be_visible()
     held: list[Route] = []
-    view.page.route("**/api/curves?*", lambda route: held.append(route))
-    view.page.get_by_role("button", name="Trials").click()
-    expect(heads(view)).to_have_count(3)
-    view.page.get_by_label("all rows").check()
+    new_view.page.route("**/api/curves?*", lambda route: held.append(route))
+    new_view.page.get_by_role("button", name="Trials").click()
+    expect(heads(new_view)).to_have_count(3)
+    new_view.page.get_by_label("all rows").check()
     while not held:
-        view.page.wait_for_timeout(20)
-    assert row(view, "optimizer") == []
+        new_view.page.wait_for_timeout(20)
+    assert row(new_view, "optimizer") == []
     held[0].continue_()
-    expect(view.page.locator("table.compare")).to_contain_text("optimizer")
+    expect(new_view.page.locator("table.compare")).to_contain_text("optimizer")
 
 
 def test_what_a_trial_makes_while_a_part_loads_is_shown(view_of: Callable[..., View], own_store: str) -> None:

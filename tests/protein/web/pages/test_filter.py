@@ -22,8 +22,8 @@ def test_names_are_completed_while_typing(view: View) -> None:
     expect(view.page.get_by_text("13 of 40 trials")).to_be_visible()
 
 
-def test_names_are_offered_to_those_who_typed_before_the_columns_were_there(view: View) -> None:
-    view.allow("status of 400")  # of what is not finished
+def test_names_are_offered_to_those_who_typed_before_the_columns_were_there(new_view: View) -> None:
+    new_view.allow("status of 400")  # of what is not finished
     held: list[Route] = []
     holds = True
 
@@ -33,14 +33,14 @@ def test_names_are_offered_to_those_who_typed_before_the_columns_were_there(view
         else:
             route.continue_()
 
-    view.page.route("**/api/table?*", hold)
-    view.open("table?sweep=loss")
-    view.page.get_by_label("Filter trials").press_sequentially("optim")
-    view.page.wait_for_url("**filter=optim**")  # the page itself knows of it, a quarter of a second later
-    expect(offered(view)).to_have_count(0)
+    new_view.page.route("**/api/table?*", hold)
+    new_view.open("table?sweep=loss")
+    new_view.page.get_by_label("Filter trials").press_sequentially("optim")
+    new_view.page.wait_for_url("**filter=optim**")  # the page itself knows of it, a quarter of a second later
+    expect(offered(new_view)).to_have_count(0)
     holds = False
     for route in held:
         route.continue_()
-    expect(offered(view).filter(has_text="optimizer")).to_be_visible()
-    expect(view.page.get_by_label("Filter trials")).to_be_focused()
-    view.page.unroute("**/api/table?*")
+    expect(offered(new_view).filter(has_text="optimizer")).to_be_visible()
+    expect(new_view.page.get_by_label("Filter trials")).to_be_focused()
+    new_view.page.unroute("**/api/table?*")

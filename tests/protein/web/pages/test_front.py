@@ -378,14 +378,14 @@ def test_excluded_trials_are_drawn_apart_and_leave_the_front(own_store: str, vie
     assert [one["trial"][1] for one in drawn["measured front"] if "trial" in one] == [0, 3, 4]
 
 
-def test_a_chart_that_is_not_there_yet_says_that_it_loads(view: View) -> None:
+def test_a_chart_that_is_not_there_yet_says_that_it_loads(new_view: View) -> None:
     held: list[Route] = []
-    view.page.route("**/echarts.esm.min.js", lambda route: held.append(route))
-    view.open("front?sweep=pong")
-    expect(view.page.get_by_text("Loading the chart")).to_be_visible()
+    new_view.page.route("**/echarts.esm.min.js", lambda route: held.append(route))
+    new_view.open("front?sweep=pong")
+    expect(new_view.page.get_by_text("Loading the chart")).to_be_visible()
     held[0].continue_()
-    expect(view.page.locator(".front-chart canvas")).to_be_visible()
-    expect(view.page.get_by_text("Loading the chart")).to_have_count(0)
+    expect(new_view.page.locator(".front-chart canvas")).to_be_visible()
+    expect(new_view.page.get_by_text("Loading the chart")).to_have_count(0)
 
 
 def test_a_busy_machine_is_told_where_costs_are_measured_and_expected(own_store: str, view_of: ViewOf) -> None:

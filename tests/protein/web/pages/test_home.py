@@ -153,21 +153,21 @@ def test_the_first_page_is_small() -> None:
 
 
 @pytest.mark.parametrize("place", ["overview?sweep=pong", "trial/loss/3", "home", "front?sweep=pong"])
-def test_a_page_asks_for_its_sweeps_and_itself_at_once(view: View, place: str) -> None:
+def test_a_page_asks_for_its_sweeps_and_itself_at_once(new_view: View, place: str) -> None:
     """All answers are held back, as by a slow line: what was asked for until then takes one round trip."""
     held: list[Route] = []
     path = re.split(r"[/?]", place)[0]
-    view.page.route("**/api/**", lambda route: held.append(route))
-    with view.page.expect_request(f"**/api/{path}?*"):
-        view.page.goto(f"{view.address}#/{place}")
-    expect(view.page.get_by_text("Loading", exact=True)).to_be_visible()
-    expect(view.page.get_by_role("heading", level=1)).to_have_count(1)  # what it is going to be
+    new_view.page.route("**/api/**", lambda route: held.append(route))
+    with new_view.page.expect_request(f"**/api/{path}?*"):
+        new_view.page.goto(f"{new_view.address}#/{place}")
+    expect(new_view.page.get_by_text("Loading", exact=True)).to_be_visible()
+    expect(new_view.page.get_by_role("heading", level=1)).to_have_count(1)  # what it is going to be
     assert any(route.request.url.endswith("/api/sweeps") for route in held)
-    view.page.unroute("**/api/**")
+    new_view.page.unroute("**/api/**")
     for route in held:
         route.continue_()
-    expect(view.page.get_by_text("Loading", exact=True)).to_be_hidden()
-    expect(view.page.get_by_role("heading", level=1)).to_have_count(1)
+    expect(new_view.page.get_by_text("Loading", exact=True)).to_be_hidden()
+    expect(new_view.page.get_by_role("heading", level=1)).to_have_count(1)
 
 
 def test_sweeps_are_found_compared_and_archived(own_store: str, view_of: ViewOf) -> None:

@@ -19,7 +19,6 @@ COUNTS = [0, 1, 950, 999, 1000, 1049, 12_345, 999_499, 999_501, 5_000_000, 123_4
 
 def call(view: View, module: str, code: str, *given: Any) -> Any:
     """Returns what an expression over a module `m` gives; `given` are its arguments."""
-    view.page.goto(view.address)
     source = f"async (given) => {{ const m = await import('/static/lib/{module}.js'); return JSON.stringify({code}); }}"
     return json.loads(view.page.evaluate(source, list(given)))
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Served, View, asked, fill_sweep
-from playwright.sync_api import Locator, Route, expect
+from browser import Served, View, asked, fill_sweep, opened
+from playwright.sync_api import Browser, Locator, Route, expect
 
 from protein.space import Float, Space
 from protein.types import Params
@@ -202,8 +202,7 @@ def patiently(served: Served, path: str, **values: Any) -> Any:
     raise AssertionError("the model was not fitted")
 
 
-def test_the_page_asks_again_while_a_newer_model_is_fitted(view_of_planted: View) -> None:
-    view = view_of_planted
+def test_the_page_asks_again_while_a_newer_model_is_fitted(browser: Browser, planted_served: Served) -> None:
     earlier: list[Route] = []
 
     def answer(route: Route) -> None:
@@ -214,9 +213,11 @@ def test_the_page_asks_again_while_a_newer_model_is_fitted(view_of_planted: View
             found |= {"fitting": True, "num_scores": 7}
         route.fulfill(response=response, json=found)
 
-    view.page.route("**/api/slices?*", answer)
-    view.open("parameters?sweep=new-pong-1")
-    expect(part(view, "slices")).to_contain_text("The model has learnt from 40 scores.")
+    with opened(browser, planted_served) as view:
+        view.page.route("**/api/slices?*", answer)
+        view.open("parameters?sweep=new-pong-1")
+        expect(part(view, "slices")).to_contain_text("The model has learnt from 40 scores.")
+    view.check()
     assert earlier
 
 

@@ -38,19 +38,19 @@ def test_the_guard_sees_errors_outside_requests_and_poor_access(browser: Browser
     context.close()
 
 
-def test_nothing_that_slips_into_the_page_runs(view: View) -> None:
-    view.allow("Content Security Policy")
-    view.open("table?sweep=pong")
-    view.page.evaluate(
+def test_nothing_that_slips_into_the_page_runs(new_view: View) -> None:
+    new_view.allow("Content Security Policy")
+    new_view.open("table?sweep=pong")
+    new_view.page.evaluate(
         "document.body.insertAdjacentHTML('beforeend', '<img src=x: onerror=\"window.hacked = 1\">"
         '<a id=trap href="javascript:window.hacked = 2">x</a><iframe src="https://outside.example"></iframe>\');'
         "const script = document.createElement('script'); script.textContent = 'window.hacked = 3';"
         "document.body.append(script); document.getElementById('trap').click();"
     )
-    view.page.wait_for_timeout(200)
-    assert view.page.evaluate("window.hacked") is None
-    assert any("Content Security Policy" in problem for problem in view.problems)
-    view.allow("outside.example|x:")
+    new_view.page.wait_for_timeout(200)
+    assert new_view.page.evaluate("window.hacked") is None
+    assert any("Content Security Policy" in problem for problem in new_view.problems)
+    new_view.allow("outside.example|x:")
 
 
 def test_the_address_with_the_token_opens_the_page_and_keeps_the_view(own_store: str, browser: Browser) -> None:
@@ -100,19 +100,19 @@ def test_the_stream_names_what_changed_and_nothing_else(own_store: str) -> None:
     served.stop()
 
 
-def test_a_page_that_cannot_be_loaded_says_so_and_tries_again(view: View) -> None:
-    view.allow("status of 500|Failed to load")
+def test_a_page_that_cannot_be_loaded_says_so_and_tries_again(new_view: View) -> None:
+    new_view.allow("status of 500|Failed to load")
     fail = True
-    view.page.route(
+    new_view.page.route(
         "**/api/table?*",
         lambda route: route.fulfill(status=500, json={"error": "no luck"}) if fail else route.continue_(),
     )
-    view.open("table?sweep=pong")
-    expect(view.page.get_by_text("no luck")).to_be_visible()
+    new_view.open("table?sweep=pong")
+    expect(new_view.page.get_by_text("no luck")).to_be_visible()
     fail = False
-    view.page.get_by_role("button", name="Try again").click()
-    expect(view.page.locator("tbody tr[data-index]")).to_have_count(7)
-    expect(view.page.get_by_text("no luck")).to_be_hidden()
+    new_view.page.get_by_role("button", name="Try again").click()
+    expect(new_view.page.locator("tbody tr[data-index]")).to_have_count(7)
+    expect(new_view.page.get_by_text("no luck")).to_be_hidden()
 
 
 def test_more_sweeps_than_fit_into_a_view_are_refused_in_words(view_of: ViewOf, tmp_path: Path) -> None:

@@ -250,19 +250,19 @@ def test_reasons_that_differ_in_their_figures_count_as_one() -> None:
     assert usual_reasons(["exit code 3"] * 2, TrialEnd.CRASHED) == [("exit code 3", 2)]  # nothing is lost needlessly
 
 
-def test_the_best_possible_score_is_said_and_a_new_sweep_has_no_ends(view: View) -> None:
+def test_the_best_possible_score_is_said_and_a_new_sweep_has_no_ends(new_view: View) -> None:
     rise = {"expected": 0.0, "high": 0.0}
     span = {"seconds": 600.0, "name": "10m", "best": rise, "front": {"expected": 0.2, "high": 0.5}}
     value = {"spent_seconds": 1.0, "highest": True, "spans": [span]}
     answer = {"state": "ready", "error": "", "value": value}
-    view.page.route("**/api/sweep/outlook*", lambda route: route.fulfill(json=answer))
-    opened(view, "pong")
-    ahead = view.page.get_by_role("region", name="Is more training worth it?")
+    new_view.page.route("**/api/sweep/outlook*", lambda route: route.fulfill(json=answer))
+    opened(new_view, "pong")
+    ahead = new_view.page.get_by_role("region", name="Is more training worth it?")
     expect(ahead.locator("tbody tr")).to_have_text(
         "10m of trainingit is the best possible score0.200 (0 to 0.500)", use_inner_text=False
     )
-    opened(view, "new")
-    expect(view.page.get_by_role("region", name="How trials ended")).to_contain_text("No trial has ended yet.")
+    opened(new_view, "new")
+    expect(new_view.page.get_by_role("region", name="How trials ended")).to_contain_text("No trial has ended yet.")
 
 
 def test_long_names_fit_a_narrow_screen(tmp_path: Path, view_of: ViewOf) -> None:

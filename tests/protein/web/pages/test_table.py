@@ -376,11 +376,11 @@ def test_states_say_what_is_so(view: View, place: str, text: str) -> None:
     expect(view.page.get_by_text(text)).to_be_visible()
 
 
-def test_an_unknown_sweep_in_the_address_is_said_and_another_one_shown(view: View) -> None:
-    view.allow("status of 404")  # it was asked for before the list of sweeps was there
-    view.open("table?sweep=gone")
-    expect(view.page.get_by_text("The store has no sweep “gone”.")).to_be_visible()
-    expect(view.page.get_by_text("This sweep has no trial yet.")).to_be_visible()  # "new" is the newest
+def test_an_unknown_sweep_in_the_address_is_said_and_another_one_shown(new_view: View) -> None:
+    new_view.allow("status of 404")  # it was asked for before the list of sweeps was there
+    new_view.open("table?sweep=gone")
+    expect(new_view.page.get_by_text("The store has no sweep “gone”.")).to_be_visible()
+    expect(new_view.page.get_by_text("This sweep has no trial yet.")).to_be_visible()  # "new" is the newest
 
 
 def test_an_empty_store_says_how_to_begin_and_shows_its_first_sweep(tmp_path: Path, view_of: ViewOf) -> None:

@@ -379,16 +379,16 @@ def test_a_dot_on_the_end_of_a_range_is_not_cut_off(view: View) -> None:
     assert room and found and found["x"] + found["width"] <= room["x"] + room["width"]
 
 
-def test_seconds_say_what_they_are(view: View) -> None:
+def test_seconds_say_what_they_are(new_view: View) -> None:
     """The clock and the CPU's time are those of the training: no part of them is beside the cost."""
-    view.page.route(
+    new_view.page.route(
         "**/api/trial?*",
         lambda route: route.fulfill(
             json=_with_timings(route.fetch().json(), {"startup": 2.0, "wall": 7.0, "own": 1.0})
         ),
     )
-    view.open("trial/pong/1?sweep=pong")
-    facts = view.page.locator("table.facts.plain tr")
+    new_view.open("trial/pong/1?sweep=pong")
+    facts = new_view.page.locator("table.facts.plain tr")
     expect(facts.first).to_be_visible()
     assert [row.split("\t")[0] for row in facts.all_inner_texts()][:3] == [
         "startup, not in the cost",
