@@ -49,7 +49,7 @@ $(READY): pyproject.toml constraints.txt $(NATIVE)
 
 $(DEV_READY): $(READY)
 	@echo "installing the developers' tools"
-	@$(PIP) --quiet --no-build-isolation -e '.[dev]'
+	@$(PIP) --quiet --no-compile --no-build-isolation -e '.[dev]'
 	@touch $@
 
 sweep: $(READY)
@@ -62,6 +62,7 @@ test: $(DEV_READY)
 		-o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
 test-slow: $(DEV_READY)
+	@$(PIP) --quiet ziglang
 	@$(BIN)/python -m pytest -m slow
 
 check: $(DEV_READY)
@@ -84,6 +85,7 @@ docs: $(DEV_READY)  # the reference of the Python API, from the docstrings
 	@$(BIN)/python scripts/reference.py
 
 wasm: $(DEV_READY)  # the environments for pages, from their headers
+	@$(PIP) --quiet ziglang
 	@$(BIN)/python scripts/worlds.py
 
 clean:

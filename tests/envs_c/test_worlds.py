@@ -2,7 +2,6 @@
 
 import hashlib
 import importlib.util
-import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -15,10 +14,6 @@ from protein import envs_c
 from protein.envs_c import worlds
 
 FOLDER = HEADERS / "worlds"
-needs_ziglang = pytest.mark.skipif(
-    importlib.util.find_spec("ziglang") is None and "CI" not in os.environ,
-    reason="no ziglang: pip install -c constraints.txt ziglang",
-)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +40,7 @@ def test_each_environment_has_a_world_of_its_header_as_it_is() -> None:
     assert sorted(listed) == sorted([f"{name}.wasm" for name in envs_c.names()] + sources)
 
 
-@needs_ziglang
+@pytest.mark.slow  # the compiler is large, and `make test` does not install it
 def test_the_compiler_makes_the_same_bytes_again(script: ModuleType, tmp_path: Path) -> None:
     for name in envs_c.names():
         script.build(name, tmp_path / name)
@@ -56,7 +51,7 @@ def test_the_compiler_makes_the_same_bytes_again(script: ModuleType, tmp_path: P
     assert (tmp_path / "layer").read_bytes() == script.LAYERS_FILE.read_bytes(), "run make wasm"
 
 
-@needs_ziglang
+@pytest.mark.slow  # the compiler is large, and `make test` does not install it
 def test_a_header_that_does_not_fit_is_refused_with_the_compilers_words(script: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "mine.h").write_text("#include <math.h>\nstatic inline float mine(float x) { return sinf(x); }\n")
     with pytest.raises(RuntimeError, match=r"mine does not compile to WebAssembly:\n.*MINE_"):

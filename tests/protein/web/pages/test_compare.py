@@ -47,7 +47,7 @@ def test_only_what_differs_is_shown_against_a_reference(view: View) -> None:
 
 
 def test_what_is_chosen_while_a_part_loads_is_done_when_it_is_there(new_view: View) -> None:
-    new_view.open("compare?sweep=loss&sel=loss:1.4.7&new_view=sweeps")
+    new_view.open("compare?sweep=loss&sel=loss:1.4.7&view=sweeps")
     expect(new_view.page.get_by_text("Choose two or more sweeps.")).to_be_visible()
     held: list[Route] = []
     new_view.page.route("**/api/curves?*", lambda route: held.append(route))
