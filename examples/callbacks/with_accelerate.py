@@ -3,7 +3,7 @@ import argparse
 import torch
 from accelerate import Accelerator
 
-from protein.callbacks.accelerate import ProteinTracker
+import protein.callbacks.accelerate
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--rate", type=float)
@@ -13,7 +13,7 @@ given = parser.parse_args()
 torch.manual_seed(0)
 x = torch.randn(400, 4)
 y = (x[:, 0].sin() + x[:, 1] * x[:, 2])[:, None]
-tracker = ProteinTracker("loss")
+tracker = protein.callbacks.accelerate.ProteinTracker("loss")
 accelerator = Accelerator(cpu=True, log_with=tracker)
 accelerator.init_trackers("digits")
 model = torch.nn.Sequential(torch.nn.Linear(4, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1))

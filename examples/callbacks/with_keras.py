@@ -6,7 +6,7 @@ os.environ.setdefault("KERAS_BACKEND", "torch")
 import keras
 import numpy as np
 
-from protein.callbacks.keras import ProteinCallback
+import protein.callbacks.keras
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--rate", type=float)
@@ -24,5 +24,5 @@ model.fit(
     epochs=given.epochs,
     validation_data=(x[300:], y[300:]),
     verbose=0,
-    callbacks=[ProteinCallback("val_loss")],  # it also restores a trial that was interrupted
+    callbacks=[protein.callbacks.keras.ProteinCallback("val_loss")],  # it also restores a trial that was interrupted
 )

@@ -3,7 +3,7 @@ import argparse
 import lightgbm
 import numpy as np
 
-from protein.callbacks.lightgbm import ProteinCallback
+import protein.callbacks.lightgbm
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--rate", type=float)
@@ -13,7 +13,7 @@ given = parser.parse_args()
 x = np.random.default_rng(0).normal(size=(400, 4))
 y = np.sin(x[:, 0]) + x[:, 1] * x[:, 2]
 train, test = lightgbm.Dataset(x[:300], y[:300]), lightgbm.Dataset(x[300:], y[300:])
-callback = ProteinCallback("valid_0's l2")
+callback = protein.callbacks.lightgbm.ProteinCallback("valid_0's l2")
 if rounds := callback.left(given.rounds):
     lightgbm.train(
         {"objective": "regression", "learning_rate": given.rate, "num_threads": 1, "verbose": -1},

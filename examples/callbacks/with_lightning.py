@@ -3,7 +3,7 @@ import argparse
 import lightning
 import torch
 
-from protein.callbacks.lightning import ProteinCallback
+import protein.callbacks.lightning
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--rate", type=float)
@@ -31,7 +31,7 @@ lightning.seed_everything(0)
 x = torch.randn(400, 4)
 y = (x[:, 0].sin() + x[:, 1] * x[:, 2])[:, None]
 train, test = torch.utils.data.TensorDataset(x[:300], y[:300]), torch.utils.data.TensorDataset(x[300:], y[300:])
-callback = ProteinCallback("val_loss", count="epochs")
+callback = protein.callbacks.lightning.ProteinCallback("val_loss", count="epochs")
 trainer = lightning.Trainer(
     max_epochs=given.epochs,
     accelerator="cpu",

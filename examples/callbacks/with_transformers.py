@@ -3,7 +3,7 @@ import argparse
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
-from protein.callbacks.transformers import ProteinCallback
+import protein.callbacks.transformers
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--rate", type=float)
@@ -24,7 +24,7 @@ arguments = TrainingArguments(
     report_to="none",
     use_cpu=True,
 )
-callback = ProteinCallback("eval_loss", count="epochs")
+callback = protein.callbacks.transformers.ProteinCallback("eval_loss", count="epochs")
 trainer = Trainer(
     GPT2LMHeadModel(config), arguments, train_dataset=rows[:48], eval_dataset=rows[48:], callbacks=[callback]
 )

@@ -3,7 +3,7 @@ import argparse
 import numpy as np
 import xgboost
 
-from protein.callbacks.xgboost import ProteinCallback
+import protein.callbacks.xgboost
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--rate", type=float)
@@ -13,7 +13,7 @@ given = parser.parse_args()
 x = np.random.default_rng(0).normal(size=(400, 4))
 y = np.sin(x[:, 0]) + x[:, 1] * x[:, 2]
 train, test = xgboost.DMatrix(x[:300], y[:300]), xgboost.DMatrix(x[300:], y[300:])
-callback = ProteinCallback("test-rmse")
+callback = protein.callbacks.xgboost.ProteinCallback("test-rmse")
 xgboost.train(
     {"eta": given.rate, "nthread": 1},
     train,

@@ -234,8 +234,8 @@ def test_lightning_in_two_processes(lightning: Any, backend: CommandBackend, tmp
 def test_lightning_in_a_function_keeps_to_one_process(
     lightning: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from protein.callbacks.lightning import ProteinCallback
+    import protein.callbacks.lightning
 
-    callback = ProteinCallback("loss", report=report_to([], tmp_path))
+    callback = protein.callbacks.lightning.ProteinCallback("loss", report=report_to([], tmp_path))
     with pytest.raises(UsageError, match=r"^a function's trial trains in one process, not in 2; run the program by "):
         callback.on_fit_start(type("Trainer", (), {"world_size": 2}), None)
