@@ -36,6 +36,7 @@ from sqlalchemy import (
     type_coerce,
     update,
 )
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from protein.columns import CurveColumns, SweepSummary, TrialColumns
@@ -46,6 +47,7 @@ from protein.types import (
     MAX_TAGS,
     QUEUED,
     TAGS,
+    AgentCall,
     Annotation,
     Artifact,
     Machine,
@@ -66,7 +68,16 @@ from protein.types import (
 
 from . import reading, records, values
 from .database import Database
-from .tables import MAX_NAME_LENGTH, AnnotationRow, ArtifactRow, MachineRow, MeasurementRow, SweepRow, TrialRow
+from .tables import (
+    MAX_NAME_LENGTH,
+    AgentCallRow,
+    AnnotationRow,
+    ArtifactRow,
+    MachineRow,
+    MeasurementRow,
+    SweepRow,
+    TrialRow,
+)
 
 _NO_ANNOTATION = Annotation()
 _PART = 500  # trials whose annotations are asked for in one query
@@ -481,6 +492,32 @@ class SqlStore(Database):
         else:  # late: a store has one of the two, and most commands insert nothing
             from sqlalchemy.dialects.postgresql import insert as dialect_insert
         session.execute(dialect_insert(MachineRow).values(**columns).on_conflict_do_nothing(index_elements=["name"]))
+
+    def agent_calls(self) -> list[AgentCall]:
+        with self._reading() as session:
+            rows = session.scalars(select(AgentCallRow).order_by(AgentCallRow.number))
+            return [values.stored_agent_call(row) for row in rows]
+
+    def add_agent_call(self, call: AgentCall) -> None:
+        columns = values.columns(call)
+        with self._transaction(self._write_engine) as session:
+            last = session.scalar(select(func.max(AgentCallRow.number)))
+            try:
+                if call.number == (0 if last is None else last + 1):
+                    session.execute(insert(AgentCallRow).values(**columns))
+                    return
+            except IntegrityError:  # two transactions have seen the same last one
+                pass
+            raise TrialLost(f"call {call.number} is not the next one: another was made in between")
+
+    def end_agent_call(
+        self, number: int, outcome: str, *, owner: str | None = None, sweep_id: int | None = None
+    ) -> None:
+        change: dict[str, Any] = {"outcome": values.readable(outcome)}
+        change |= {} if owner is None else {"owner": values.text("owner", owner)}
+        change |= {} if sweep_id is None else {"sweep_id": sweep_id}
+        with self._transaction(self._write_engine) as session:
+            session.execute(update(AgentCallRow).where(AgentCallRow.number == number).values(**change))
 
     def wishes(self, sweep_id: int) -> Wishes:
         a = AnnotationRow

@@ -5,6 +5,7 @@ the same tables.
                      \\--< artifacts
                      \\--- annotations  (at most one a trial: tags, a note, whether it is excluded)
     machines  (that have run trials; the first one is the reference for costs)
+    agent_calls  (by which agents changed something; a sweep that is removed leaves its calls)
 
 Fields that queries use (state, end, score, cost, times, owner, lease) have columns of their own. Params, space, config,
 metrics and timings are JSON text, which keeps their order and every digit. Ids are never reused. The checks repeat in
@@ -266,3 +267,24 @@ class MachineRow(Base):
     facts: Mapped[dict[str, Any]]
     calibration_seconds: Mapped[float]
     measured_at: Mapped[datetime]
+
+
+class AgentCallRow(Base):
+    __tablename__ = "agent_calls"
+    __table_args__ = (
+        CheckConstraint("number >= 0", name="number_counts_from_0"),
+        _finite("max_cost_seconds", low="0"),
+    )
+
+    number: Mapped[int] = mapped_column(Id, primary_key=True, autoincrement=False)
+    made_at: Mapped[datetime]
+    client: Mapped[str]
+    tool: Mapped[str]
+    arguments: Mapped[dict[str, Any]]
+    sweep: Mapped[str]
+    sweep_id: Mapped[int | None] = mapped_column(Id)  # no foreign key: what it has spent outlives a sweep
+    max_cost_seconds: Mapped[float | None]
+    max_trials: Mapped[int | None] = mapped_column(BigInteger)
+    workers: Mapped[int]
+    owner: Mapped[str]
+    outcome: Mapped[str]

@@ -27,6 +27,7 @@ from protein.errors import StoreError
 from protein.types import (
     MAX_NOTE_LENGTH,
     MAX_TAG_LENGTH,
+    AgentCall,
     Artifact,
     Direction,
     Estimate,
@@ -42,7 +43,7 @@ from protein.types import (
     TrialState,
 )
 
-from .tables import AnnotationRow, Base, MachineRow, SweepRow, TrialRow, Utc
+from .tables import AgentCallRow, AnnotationRow, Base, MachineRow, SweepRow, TrialRow, Utc
 
 MAX_INTEGER = 2**63 - 1  # of both databases
 MAX_TRIAL_NUMBER = 2**31 - 1  # of PostgreSQL's INTEGER
@@ -54,6 +55,7 @@ KEYS: Mapping[type[Base], set[str]] = {
     TrialRow: {"id", "sweep_id"},
     MachineRow: {"id"},
     AnnotationRow: {"trial_id", "sweep_id"},
+    AgentCallRow: set(),
 }
 # What a column holds in rows that were written before there was such a column.
 _EARLIER: Mapping[str, Any] = {
@@ -78,7 +80,7 @@ _ESCAPE_SEQUENCE = re.compile(  # CSI, a string such as a window's title, other 
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"
     r"|\x1b[ -/]*[0-~]"
 )
-_FREE_TEXT = ("ended", "machine", "origin", "reason")  # for people
+_FREE_TEXT = ("client", "ended", "machine", "origin", "outcome", "reason")  # for people
 _COUNTS = ("steps",)  # 0 or more
 
 T = TypeVar("T")
@@ -462,6 +464,12 @@ def stored_machine(row: MachineRow) -> Machine:
     """Returns the machine of a row that the database gave. Raises `ValueError` where a value is damaged."""
     source: Any = SimpleNamespace(**_values(row, "a machine"))
     return from_row(Machine, source)
+
+
+def stored_agent_call(row: AgentCallRow) -> AgentCall:
+    """Returns the call of a row that the database gave. Raises `ValueError` where a value is damaged."""
+    source: Any = SimpleNamespace(**_values(row, "a call of an agent"))
+    return from_row(AgentCall, source)
 
 
 def _values(row: Base, what: str) -> dict[str, Any]:

@@ -42,7 +42,14 @@ _MAX_ATTEMPTS = 20  # to be the next one, while a running sweep starts trials of
 _PARAMS = "params"  # what holds the parameters in a trial that was written as JSON, and begins their columns
 
 
-def queue(store: Store, sweep: SweepRecord, points: Sequence[Params], *, skip_if_exists: bool = False) -> list[int]:
+def queue(
+    store: Store,
+    sweep: SweepRecord,
+    points: Sequence[Params],
+    *,
+    skip_if_exists: bool = False,
+    origin: str = "by hand",
+) -> list[int]:
     """Queues configs in a sweep, all of them or none, and returns the numbers of the trials.
 
     Args:
@@ -50,6 +57,7 @@ def queue(store: Store, sweep: SweepRecord, points: Sequence[Params], *, skip_if
         sweep: the sweep.
         points: values by name, at least one point; see `completed`.
         skip_if_exists: leave out those that a trial has already, or that are given twice, rather than refuse them.
+        origin: of the trials, in words.
 
     Raises:
         UsageError: the sweep was imported; a value that is fixed is given another one; or a trial has this config.
@@ -61,20 +69,20 @@ def queue(store: Store, sweep: SweepRecord, points: Sequence[Params], *, skip_if
         raise UsageError(f"1 to {MAX_QUEUED} configs are queued at once, got {len(points)}")
     space = stored_space(sweep.spec)
     asked = _all_completed(sweep.spec, points)
-    origin = provenance.collect(sweep.spec.config)
+    here = provenance.collect(sweep.spec.config)
     for _ in range(_MAX_ATTEMPTS):
         trials = store.trials(sweep.id, curves=False)
         asked = _new_ones(space, asked, trials, skip=skip_if_exists)
         first = max((trial.number for trial in trials), default=-1) + 1
         queued = [
             (
-                Suggestion(params=params, kind=SuggestionKind.BY_HAND, origin="by hand"),
+                Suggestion(params=params, kind=SuggestionKind.BY_HAND, origin=origin),
                 trial_seed(sweep.spec.seed, first + i)[1],
             )
             for i, params in enumerate(asked)
         ]
         try:
-            store.queue_trials(sweep.id, queued, number=first, provenance=origin)
+            store.queue_trials(sweep.id, queued, number=first, provenance=here)
         except TrialLost:  # the sweep has started one just now, perhaps with such a config
             continue
         return [first + i for i in range(len(queued))]

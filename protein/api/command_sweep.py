@@ -25,7 +25,7 @@ from protein.run.template import parse
 from protein.sweep import provenance, resuming
 from protein.types import Direction, SweepSpec, TrialRecord
 
-_INTERPRETERS = re.compile(
+INTERPRETERS = re.compile(
     r"(env|python[\d.]*|uv|uvx|run|sh|bash|node|Rscript|julia|perl|ruby|java|nice|stdbuf|torchrun)"
 )
 _SCRIPT = re.compile(r"\.(py|sh|R|jl|js|ts|rb|pl|lua|jar)$")
@@ -185,7 +185,7 @@ def short_name(text: str) -> str:
     scripts = [word for word in words if _SCRIPT.search(word) and not word.startswith("-")]
     modules = [after for word, after in itertools.pairwise(words) if word == "-m"]
     others = [word for word in words if not word.startswith(("-", "+")) and not _ASSIGNMENT.match(word)]
-    programs = [word for word in others if not _INTERPRETERS.fullmatch(os.path.basename(word))]  # noqa: PTH119
+    programs = [word for word in others if not INTERPRETERS.fullmatch(os.path.basename(word))]  # noqa: PTH119
     inline = "-c" in words  # what follows is code, and no name
     found = os.path.basename([*scripts, *modules, *([] if inline else programs), *others, ""][0])  # noqa: PTH119
     found = re.sub(r"[{}\s]", "", found)[:NAME_LENGTH] or "command"

@@ -649,3 +649,23 @@ class DoctorArguments(StoreArguments):
     """Device of the trials, as in train.device."""
     json: Switch = False
     """Print JSON."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class McpArguments(StoreArguments):
+    """Serve sweeps to coding agents: a server of the Model Context Protocol on standard input and output.
+
+    Agents read the store. They start and steer sweeps only with --allow-start and --max-cost, and nothing that they
+    call goes beyond these: docs/agents.md."""
+
+    folder: Annotated[Path, shown("DIR", "(default: this folder)")] = Path()
+    """Where agents work: programs run in it, and configs, spaces and the store lie in it."""
+    allow_start: Annotated[tuple[str, ...], UseAppendAction, shown("WHAT", "(default: agents only read)")] = ()
+    """What agents may sweep: an environment, a config file, or the beginning of a command line, as in
+    'python train.py', with any arguments behind it. Give it several times for several."""
+    max_cost: Annotated[str | None, shown("DURATION", "(required with --allow-start)")] = None
+    """Budget of all sweeps that agents start in this store, also by earlier servers, as in 2h."""
+    max_trials: Annotated[int | None, value_spec(int, "--max-trials"), shown("INT", "(default: no limit)")] = None
+    """Trials of all these sweeps together."""
+    workers: Annotated[int, value_spec(int, "--workers"), shown("INT", "(default: 1)")] = 1
+    """Trials of theirs that run at the same time."""

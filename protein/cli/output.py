@@ -5,6 +5,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,25 @@ if TYPE_CHECKING:
     from protein.api.sweep_files import Moved
 
 
+_TAKEN: ContextVar[list[Any] | None] = ContextVar("taken", default=None)
+
+
+@contextlib.contextmanager
+def taken() -> Iterator[list[Any]]:
+    """Yields a list of what would be printed as JSON within the block: `protein mcp` answers with it."""
+    values: list[Any] = []
+    before = _TAKEN.set(values)
+    try:
+        yield values
+    finally:
+        _TAKEN.reset(before)
+
+
 def print_json(value: Any) -> None:
     """Prints one JSON value; its keys are stable."""
+    if (values := _TAKEN.get()) is not None:
+        values.append(value)
+        return
     sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 

@@ -30,6 +30,7 @@ from protein.cli.arguments import (
     ExportArguments,
     ImportArguments,
     LawsArguments,
+    McpArguments,
     NoteArguments,
     ParetoArguments,
     PauseArguments,
@@ -101,6 +102,7 @@ COMMANDS: Mapping[str, tuple[type, str]] = {
     "cancel": (CancelArguments, "steer.run_cancel"),
     "envs": (EnvsArguments, "doctor.run_envs"),
     "doctor": (DoctorArguments, "doctor.run"),
+    "mcp": (McpArguments, "mcp.run"),
 }
 # Commands with a flag for every value of a run, and the values without one: the environment is --env, and a sweep
 # gives each trial its own seed.

@@ -56,7 +56,7 @@ def run(command: Command) -> int:
             {**data.sweep(sweep, progress), **_state(sweep, known[sweep.id], now[sweep.id])} for sweep, progress in far
         ]
         if details is not None:
-            values[0]["notes"] += [details.note] if details.note is not None else []
+            values[0]["notes"] += [note for note in (details.note, details.agent) if note is not None]
             values[0]["outlook"] = outlook_views.plain(details.ahead)
             values[0]["range_ends"] = [end.text() for end in details.ends]
             values[0]["found"] = None if details.told.found is None else dataclasses.asdict(details.told.found)
@@ -147,6 +147,7 @@ class _Details:
         told: the sweep at a glance. Of a very large sweep whose answers are not kept, it is without what the models
             tell: to fit them takes longer than all the rest of this command, and `protein best` does it.
         note: on a trial that scored higher before a limit of cost ended it, if there is one.
+        agent: on the calls of an agent that has started it, if one has.
         ahead: what more training is expected to change, if that is known.
         ends: parameters whose best values lie on the end of their range.
     """
@@ -155,12 +156,14 @@ class _Details:
     interrupted: Sequence[TrialRecord]
     told: "Overview"
     note: str | None
+    agent: str | None
     ahead: "Outlook | None"
     ends: "Sequence[RangeEnd]"
 
     @classmethod
     def read(cls, store: Store, sweep: SweepRecord, known: SweepSummary, word: str | None) -> "_Details":
         # Late: the list of all sweeps needs none of it.
+        from protein.api import agents
         from protein.api.answers import Answers
         from protein.api.overview import findings, glance
         from protein.api.recommended import beaten_measured_note
@@ -175,6 +178,7 @@ class _Details:
             interrupted=[trial for trial in found if trial.owner in gone],
             told=dataclasses.replace(told, found=findings(answers, sweep, word)) if fits else told,
             note=beaten_measured_note(sweep, store.trials(sweep.id, curves=False, numbers=named)),
+            agent=agents.line(store.agent_calls(), sweep),
             ahead=answers.outlook(),
             ends=answers.range_ends() if fits else [],
         )
@@ -208,6 +212,8 @@ def _print_details(console: Console, sweep: SweepRecord, details: _Details) -> N
     if told.best_measured is not None:
         console.print(told.headline)
     console.print(", ".join([*told.counts, told.spent]))
+    if details.agent is not None:
+        console.print(details.agent, soft_wrap=True, markup=False)
 
 
 @dataclasses.dataclass(slots=True)

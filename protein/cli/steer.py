@@ -25,10 +25,7 @@ def run_request(command: Command) -> int:
     requested = _REQUESTS[command.name]
     with stores.opened(arguments.store) as store:
         sweep = stores.find(store, arguments.sweep)
-        num_running = len(store.live_trials(sweep.id))
-        line, is_stored = ownership.request_answer(sweep, alive(store, sweep), requested, num_running=num_running)
-        if is_stored:
-            store.request(sweep.id, requested)
+        line = ownership.ask(store, sweep, requested)
     tables.make_console().print(line, soft_wrap=True, markup=False)
     return 0
 

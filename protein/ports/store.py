@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from protein.columns import CurveColumns, SweepSummary, TrialColumns
 from protein.types import (
+    AgentCall,
     Artifact,
     Machine,
     Measurement,
@@ -284,6 +285,23 @@ class Store(Protocol):
 
     def add_machine(self, machine: Machine) -> None:
         """Adds a machine. One whose name is known stays as it was: costs were stored by its calibration."""
+        ...
+
+    def agent_calls(self) -> list[AgentCall]:
+        """Returns the calls of agents in the order in which they were made."""
+        ...
+
+    def add_agent_call(self, call: AgentCall) -> None:
+        """Adds a call. Its number is a claim: `TrialLost` unless that is the next one, so that no other was made since.
+
+        Thus a call whose budget was compared with the calls before it stands before all others.
+        """
+        ...
+
+    def end_agent_call(
+        self, number: int, outcome: str, *, owner: str | None = None, sweep_id: int | None = None
+    ) -> None:
+        """Records what came of a call, and the process and the sweep that it has started; None: they stay."""
         ...
 
     def wishes(self, sweep_id: int) -> Wishes:

@@ -191,6 +191,15 @@ def request_answer(sweep: SweepRecord, now: Alive, wanted: Request, *, num_runni
     return f"{name} does not run, so there is nothing to stop: it {why_not_running(sweep, now)}", False
 
 
+def ask(store: Store, sweep: SweepRecord, wanted: Request) -> str:
+    """Asks the process that runs a sweep to pause, to go on or to stop, and returns what is said to that."""
+    num_running = len(store.live_trials(sweep.id))
+    line, is_stored = request_answer(sweep, alive(store, sweep), wanted, num_running=num_running)
+    if is_stored:
+        store.request(sweep.id, wanted)
+    return line
+
+
 def _only_read(sweep: SweepRecord, now: Alive) -> bool:
     """Whether another tool has run a sweep, so that no process here ever does; not while it is being imported."""
     return sweep.spec.method == IMPORTED and now.life is not Life.RUNS

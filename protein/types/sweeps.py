@@ -1,4 +1,4 @@
-"""A sweep, what people ask of it, and the machines that run its trials."""
+"""A sweep, what people and agents ask of it, and the machines that run its trials."""
 
 import dataclasses
 import math
@@ -121,6 +121,39 @@ class Machine:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.calibration_seconds) and self.calibration_seconds > 0):
             raise ValueError(f"calibration_seconds must be finite and above 0, got {self.calibration_seconds}")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class AgentCall:
+    """A call by which an agent changed something, or tried to (`protein mcp`).
+
+    Attributes:
+        number: counts the calls of a store from 0.
+        made_at: UTC, timezone-aware.
+        client: what the agent's program calls itself; nothing vouches for it.
+        tool: that was called.
+        arguments: of the call, as plain JSON.
+        sweep: name of the sweep that the call is about.
+        sweep_id: of the sweep that it has started; None: none, or it is not known yet.
+        max_cost_seconds: what the whole sweep may cost since this call; None: the call changed no budget.
+        max_trials: how many trials the whole sweep may have since this call; None: any number.
+        workers: trials of the sweep that run at the same time.
+        owner: the process that the call has started, as an owner of trials; until then that of the server.
+        outcome: what came of it, in words; "": it has not ended.
+    """
+
+    number: int = 0
+    made_at: datetime
+    client: str
+    tool: str
+    arguments: Mapping[str, Any]
+    sweep: str
+    sweep_id: int | None = None
+    max_cost_seconds: float | None = None
+    max_trials: int | None = None
+    workers: int = 0
+    owner: str
+    outcome: str = ""
 
 
 def runs_trainer(config: Mapping[str, Any]) -> bool:

@@ -14,9 +14,9 @@ from store_samples import (
     sweep_spec,
 )
 
-from protein.errors import StoreError
+from protein.errors import StoreError, TrialLost
 from protein.ports import Store
-from protein.types import MAX_TAGS, Limit, Machine
+from protein.types import MAX_TAGS, AgentCall, Limit, Machine
 
 NOT_FINITE = [math.nan, math.inf, -math.inf]
 
@@ -221,6 +221,35 @@ def test_machines_come_in_the_order_in_which_they_were_added(store: Store) -> No
     assert store.machines() == machines
     store.add_machine(dataclasses.replace(machines[0], calibration_seconds=99.0))  # it is known
     assert store.machines() == machines
+
+
+# Calls of agents
+
+
+def test_calls_of_agents_are_kept_in_order_and_each_claims_its_number(store: Store) -> None:
+    sweep, moment = new_sweep(store), datetime(2026, 11, 3, 12, 30, 15, 250_000, tzinfo=UTC)
+    call = AgentCall(
+        made_at=moment, client="größe\x1b[2J", tool="pause", arguments={"a": [1, None]}, sweep="s", owner="host:1:2.0"
+    )
+    start = dataclasses.replace(
+        call, number=1, tool="start_sweep", max_cost_seconds=0.1 + 0.2, max_trials=2**40, workers=2, client="c"
+    )
+    assert store.agent_calls() == []
+    for wrong in (dataclasses.replace(call, number=1), dataclasses.replace(call, number=7)):
+        with pytest.raises(TrialLost, match="is not the next one"):
+            store.add_agent_call(wrong)
+    store.add_agent_call(call)
+    with pytest.raises(TrialLost, match="call 0 is not the next one"):
+        store.add_agent_call(dataclasses.replace(start, number=0))
+    store.add_agent_call(start)
+    kept = dataclasses.replace(call, client=store.agent_calls()[0].client)
+    assert store.agent_calls() == [kept, start] and kept.client.startswith("größe") and "\x1b" not in kept.client
+    store.end_agent_call(1, "started\0", owner="host:3:4.0", sweep_id=sweep.id)
+    store.end_agent_call(0, "paused")
+    ended = dataclasses.replace(start, outcome="started\ufffd", owner="host:3:4.0", sweep_id=sweep.id)
+    assert store.agent_calls() == [dataclasses.replace(kept, outcome="paused"), ended]
+    with pytest.raises(StoreError):
+        store.add_agent_call(dataclasses.replace(start, number=2, max_cost_seconds=math.nan))
 
 
 @pytest.mark.parametrize("name", ["", "x" * 201, "a\0b"])

@@ -28,6 +28,7 @@ READERS: dict[str, Callable[[WholeStore], object]] = {
     "curves": lambda store: store.curves(1, range(20), 10),
     "wishes": lambda store: store.wishes(1),
     "machines": lambda store: store.machines(),
+    "agent_calls": lambda store: store.agent_calls(),
     "read_sweeps": lambda store: list(store.read_sweeps([1])),
 }
 

@@ -18,8 +18,9 @@ from store_samples import complete, new_sweep, start
 
 from protein.storage import open_store, upgrade
 from protein.storage.database import WRITE, create_engine, parse_url
-from protein.storage.tables import AnnotationRow, Base, MachineRow, SweepRow, TrialRow
+from protein.storage.tables import AgentCallRow, AnnotationRow, Base, MachineRow, SweepRow, TrialRow
 from protein.types import (
+    AgentCall,
     Annotation,
     Machine,
     Outcome,
@@ -189,6 +190,7 @@ def test_a_sweeps_row_has_a_column_for_each_field_of_its_record() -> None:
     assert {column.key for column in SweepRow.__table__.columns} == fields - {"spec", "provenance"}
 
 
-def test_a_machines_row_has_a_column_for_each_field() -> None:
+def test_a_row_of_a_machine_and_of_a_call_has_a_column_for_each_field() -> None:
     fields = {field.name for field in dataclasses.fields(Machine)}
     assert {column.key for column in MachineRow.__table__.columns} == fields | {"id"}
+    assert {column.key for column in AgentCallRow.__table__.columns} == {f.name for f in dataclasses.fields(AgentCall)}
