@@ -1,4 +1,4 @@
-"""A short campaign with fixed seeds. `python scripts/faults.py` runs a long one."""
+"""A short campaign with fixed seeds; its other half is slow. `python scripts/faults.py` runs a long one."""
 
 import dataclasses
 import os
@@ -20,17 +20,34 @@ _SWEEPS = (  # what is swept, and by what it is disturbed
         Subject("processes", "sqlite", 2, 16, 12, on_small_disk=True),
         ("process group: kill -9", "full disk for 2 s", "trial: kill -9", "same command, clock set"),
     ),
-    (Subject("function", "sqlite", 1, 10, 13), ("sweep: SIGTERM", "sweep: SIGINT", "clock an hour forward")),
+    (
+        Subject("function", "sqlite", 1, 10, 13),
+        ("sweep: SIGTERM", "sweep: SIGINT", "clock an hour forward", "clock an hour back"),
+    ),
     (
         Subject("processes", "postgresql", 1, 10, 14),
         ("database: kill -9, start", "sweep: SIGTERM", "database: one connection killed", "same command beside it"),
     ),
-    (Subject("csv", "sqlite", 2, 7, 16), ("sweep: kill -9", "server of trials: kill -9")),
+    (Subject("csv", "sqlite", 2, 7, 16), ("sweep: kill -9", "server of trials: kill -9", "trial: kill -9")),
     (Subject("trainer", "sqlite", 2, 6, 15), ("sweep: kill -9", "trial: SIGSTOP, SIGCONT", "sweep: SIGINT twice")),
 )
 
 
-@pytest.mark.parametrize(("subject", "names"), _SWEEPS, ids=[subject.name for subject, _ in _SWEEPS])
+_QUICK = ("function", "csv")  # those on PostgreSQL are of each run, too
+
+
+@pytest.mark.parametrize(
+    ("subject", "names"),
+    [
+        pytest.param(
+            subject,
+            names,
+            id=subject.name,
+            marks=() if subject.kind in _QUICK or subject.store == "postgresql" else pytest.mark.slow,
+        )
+        for subject, names in _SWEEPS
+    ],
+)
 def test_a_disturbed_sweep_loses_nothing(subject: Subject, names: tuple[str, ...]) -> None:
     if subject.on_small_disk and not campaign.can_mount():
         subject = dataclasses.replace(subject, on_small_disk=False)

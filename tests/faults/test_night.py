@@ -124,6 +124,7 @@ def test_a_night_whose_program_was_killed_is_reported_from_its_folder(folder: Pa
     assert [round(one.seconds) for one in again] == [1800, 0], "what came before the next start is of the first one"
 
 
+@pytest.mark.slow  # three starts of the script
 def test_ctrl_c_ends_a_night_in_order_and_the_page_is_written(tmp_path: Path) -> None:
     words = ["--folder", str(tmp_path / "night"), "--page", str(tmp_path / "night.md"), "--env", "cartpole"]
     command = [sys.executable, str(night.ROOT / "scripts" / "night.py"), *words, "--workers", "1", "--faults", "0"]

@@ -25,5 +25,5 @@ def test_own_modules_break_nothing(form: str, tmp_path: Path) -> None:
         return ran.stdout
 
     assert "pong" in protein("envs")
-    protein("sweep --env pong --max-cost 10s --max-trials 2 --train.threads 1 --train.total-timesteps 50000")
+    protein("sweep --env pong --max-trials 1 --train.threads 1 --train.total-timesteps 5000")
     assert "of sweep 'pong'" in protein("best pong")

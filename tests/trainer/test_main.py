@@ -103,7 +103,7 @@ def test_a_run_that_fails_leaves_no_trace_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_run_in_order(tmp_path: Path, number: signal.Signals) -> None:
-    config = write_config(tmp_path, total_timesteps=5_000_000)
+    config = write_config(tmp_path, total_timesteps=2_000_000)
     process = start("--config", config, "--directory", str(tmp_path / "run"))
     try:
         assert process.stdout is not None
@@ -121,7 +121,7 @@ def test_a_signal_ends_the_run_in_order(tmp_path: Path, number: signal.Signals) 
 
 
 def test_it_ends_when_nobody_listens_any_more(tmp_path: Path) -> None:
-    process = start("--config", write_config(tmp_path, total_timesteps=5_000_000))
+    process = start("--config", write_config(tmp_path, total_timesteps=2_000_000))
     assert process.stdout is not None and process.stderr is not None
     try:
         process.stdout.readline()

@@ -156,7 +156,7 @@ def test_a_run_that_ended_in_its_last_evaluation_goes_on(words: Path, run: Run) 
 
 
 def test_ctrl_c_ends_a_run_that_can_go_on(words: Path, run: Run) -> None:
-    line = [sys.executable, "-m", "protein", "train", "--config", "words.toml", "--train.total-tokens", "10000000"]
+    line = [sys.executable, "-m", "protein", "train", "--config", "words.toml", "--train.total-tokens", "500000"]
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         while " tokens/s, " not in process.stdout.readline():
@@ -166,7 +166,7 @@ def test_ctrl_c_ends_a_run_that_can_go_on(words: Path, run: Run) -> None:
     assert (process.returncode, error) == (130, "")
     assert f"protein train --resume {trained(words).relative_to(words)}" in said
     kept = checkpoint_header(trained(words) / "checkpoint.safetensors")
-    assert kept is not None and kept["config"]["train"]["total_tokens"] == 10_000_000
+    assert kept is not None and kept["config"]["train"]["total_tokens"] == 500_000
     assert "from token " in run(f"train --resume {trained(words)} --train.total-tokens {kept['steps'] + 128}")
 
 

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import termios
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -46,20 +45,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(line: str, *, code: int = 0, settings: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, **(settings or {})}
-    done = subprocess.run(
-        [*PROGRAM, *shlex.split(line)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        env=environment,
-        check=False,
-    )
-    assert done.returncode == code, done.stderr
-    return done
-
-
 def test_ctrl_c_while_the_program_is_loaded_is_one_line() -> None:
     program = (
         "import sys\n"
@@ -85,8 +70,8 @@ def start(line: str) -> subprocess.Popen[str]:
 
 
 def test_a_gymnasium_environment_is_trained_and_played(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    trained = run("train --env gym:CartPole-v1 --config small.toml --checkpoint best.safetensors").stdout
-    assert "runs/train/gym-CartPole-v1-" in trained
+    assert main(shlex.split("train --env gym:CartPole-v1 --config small.toml --checkpoint best.safetensors")) == 0
+    assert "runs/train/gym-CartPole-v1-" in capsys.readouterr().out
     assert main(shlex.split("eval --checkpoint best.safetensors --episodes 6 --json")) == 0
     played = json.loads(capsys.readouterr().out)
     assert played["env"] == "gym:CartPole-v1"
@@ -190,7 +175,7 @@ def test_a_checkpoint_that_cannot_be_played_is_one_line(folder: Path, capsys: py
         assert printed.out == ""
 
 
-def test_train_from_a_sweep_repeats_its_best_trial(folder: Path) -> None:
+def test_train_from_a_sweep_repeats_its_best_trial(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sweep = "sweep --env pong --config small.toml --max-cost 20s --train.total-timesteps 2000"
     # Every range of pong.toml but gamma's is fixed, by the file or by the flag.
     with (resolve.CONFIG_DIRECTORY / "pong.toml").open("rb") as file:
@@ -218,21 +203,20 @@ def test_train_from_a_sweep_repeats_its_best_trial(folder: Path) -> None:
     assert rest.endswith(f"interrupted; resume with\n  protein {sweep}\n")
     assert (folder / "runs" / "pong" / "pareto.png").exists()
 
-    best = json.loads(run("best --json").stdout)
-    trained = run("train --env pong --from pong").stdout
+    assert main(["best", "--json"]) == 0
+    best = json.loads(capsys.readouterr().out)
+    assert main(shlex.split("train --env pong --from pong")) == 0
+    trained = capsys.readouterr().out
     score = re.search(r"^score (\S+) ", trained, re.MULTILINE)
     assert score is not None
     assert float(score[1]) == pytest.approx(best["score"], abs=0.006)
     assert f"trial {best['number']} of sweep 'pong', best expected: expected score" in trained
 
-    with start(sweep) as again:
-        assert again.stdout is not None and again.stderr is not None
-        first = again.stdout.readline()
-        assert re.match(
-            r"sweep 'pong' is resumed: \d+ trials? so far, \S+ of 20.0s spent, the cap on one trial is 5.00s ", first
-        )
-        again.send_signal(signal.SIGTERM)
-        assert again.wait(timeout=PATIENCE_SECONDS) == 130, again.stderr.read()
+    assert main(shlex.split(f"{sweep} --max-trials 1")) == 0
+    assert re.match(
+        r"sweep 'pong' is resumed: \d+ trials? so far, \S+ of 20.0s spent, the cap on one trial is 5.00s ",
+        capsys.readouterr().out,
+    )
 
 
 @pytest.mark.parametrize("after", ["sweep 'pong'", "trial 0 started"])
@@ -253,13 +237,15 @@ def test_a_signal_to_the_whole_group_ends_a_sweep_in_order_while_a_trial_starts(
     assert "interrupted; resume with" in rest
 
 
-def test_a_budget_smaller_than_one_trial_is_refused_with_the_numbers(folder: Path) -> None:
+def test_a_budget_smaller_than_one_trial_is_refused_with_the_numbers(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (folder / "small.toml").write_text(small_config(400_000, 300_000, 500_000))
-    done = run("sweep --env pong --config small.toml --max-cost 0.02s", code=2)
+    assert main(shlex.split("sweep --env pong --config small.toml --max-cost 0.02s")) == 2
     assert re.fullmatch(
         r"error: the budget of 0\.02s is smaller than one trial: trial 0 was stopped at [\d.]+s, too early to"
         r" tell its pace; a first guess is [\d.m]+s?, so try --max-cost [\d.m]+s?\n",
-        done.stderr,
+        capsys.readouterr().err,
     )
 
 
