@@ -25,7 +25,9 @@ help:
 
 build: $(READY)
 
-# What is missing is found before anything is downloaded: torch is large.
+# What is missing is found before anything is downloaded: torch is large. Python compiles the modules on all cores, where
+# pip does it on one, and some packages hold a file that does not compile. Of the developers' packages few modules are
+# ever imported, so those are compiled then.
 $(READY): pyproject.toml constraints.txt $(NATIVE)
 	@for link in $(LINKS); do \
 	  if ! test -L protein/$$link || ! test -d protein/$$link; then \
@@ -44,7 +46,8 @@ $(READY): pyproject.toml constraints.txt $(NATIVE)
 	@echo "step 2 of 3: installing the build tools"
 	@$(PIP) --quiet scikit-build-core pybind11 cmake ninja
 	@echo "step 3 of 3: downloading the pinned dependencies (torch is large) and building the C++ code: some minutes"
-	@$(PIP) --no-build-isolation -e .
+	@$(PIP) --no-compile --no-build-isolation -e .
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $@
 
 $(DEV_READY): $(READY)
