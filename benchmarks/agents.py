@@ -27,13 +27,12 @@ from typing import Any
 import anyio
 import numpy as np
 from engine.synthetic import make_synthetic
-from engine.synthetic_task import SyntheticTask
 from mcp import Client, StdioServerParameters
 
 from protein.space import Categorical, Integer, Space
 
 FAMILIES = ("ppo", "takeoff", "deceptive")  # of which no trial fails
-TRIALS = 30  # of mean cost that the budget pays for
+TRIALS = 20  # of mean cost that the budget pays for
 NUM_RANDOM = 4096
 QUEUED = 300  # configs of the loop: more than its budget pays for
 PROGRAM = """
@@ -73,12 +72,8 @@ def as_file(space: Space, start: Any) -> dict[str, Any]:
             continue
         kind = int if isinstance(one, Integer) else float
         ranges[one.name] = {"min": kind(one.low), "max": kind(one.high), "scale": one.scale, "value": start[one.name]}
-    return {"space": ranges, "cost_parameter": space.cost_parameter}
-
-
-def random_configs(task: SyntheticTask, number: int, seed: int) -> list[dict[str, Any]]:
-    u = task.space.canonical(np.random.default_rng(seed).random((number, task.space.num_dims)))
-    return [dict(params) for params in task.space.from_unit_many(u)]
+    given = space.to_dict()
+    return {"space": ranges, "cost_parameter": space.cost_parameter, "constraints": given.get("constraints", [])}
 
 
 class Session:
@@ -96,16 +91,18 @@ class Session:
         return json.loads(text)
 
     async def ended(self, sweep: str) -> None:
-        while (await self.call("status", sweep=sweep))["life"] != "ended":
+        while True:
+            listed = {one["name"]: one["life"] for one in await self.call("list_sweeps")}
+            if listed[sweep] == "ended":
+                return
             self.calls -= 1  # an agent asks once in a while
-            await anyio.sleep(1.0)
+            await anyio.sleep(2.0)
 
 
 async def compared(session: Session, family: str, seed: int) -> dict[str, Any]:
     """Runs both sides on one task, and returns what each has chosen and spent."""
     task = make_synthetic(family, seed)
-    u = task.space.canonical(np.random.default_rng(seed).random((NUM_RANDOM, task.space.num_dims)))
-    scores, costs, _ = task.final(u)
+    scores, costs, _ = task.final(task.space.sample(NUM_RANDOM, np.random.default_rng(seed)))
     budget = TRIALS * float(costs.mean())
     low, high = float(np.median(scores)), float(scores.max())
     how = {"run": f"{COMMAND} {family} {seed} {{params_file}}", "space": as_file(task.space, task.start), "seed": seed}
@@ -119,7 +116,8 @@ async def compared(session: Session, family: str, seed: int) -> dict[str, Any]:
 
     async def loop(name: str) -> Any:
         await session.call("start_sweep", name=name, **how, method="random", max_trials=2 * QUEUED)
-        await session.call("try_configs", sweep=name, configs=random_configs(task, QUEUED, 1000 + seed))
+        configs = task.space.from_unit_many(task.space.sample(QUEUED, np.random.default_rng(1000 + seed)))
+        await session.call("try_configs", sweep=name, configs=configs)
         await session.ended(name)
         return (await session.call("status", sweep=name))["best"]["params"]
 

@@ -42,7 +42,7 @@ from protein.units import format_duration
 from protein.validate import is_json
 
 TAG = "agent"  # of the sweeps that agents have started
-START_SECONDS = 100.0  # that a call waits until its sweep is stored; it usually takes three
+START_SECONDS = 100.0  # that a call waits at most for a process to begin, or to end; it usually takes three
 MAX_ARGUMENTS = 64 << 10  # bytes of a call's arguments as JSON
 _EVERY_SECONDS = 0.05  # between two looks at a process that starts
 _LAST_CALLS = 20  # that an answer names
@@ -216,6 +216,7 @@ class Agents:
 
         def allow(store: Store, calls: Sequence[AgentCall]) -> AgentCall:
             self._words(asked)
+            _wait(lambda: not _concluding(store, calls))
             sweep = store.find_sweep(asked.name)
             if sweep is not None:
                 _require_own(calls, sweep)
@@ -233,6 +234,7 @@ class Agents:
                 log.parent.mkdir(parents=True, exist_ok=True)
                 process = self._spawn(self._words(asked, call), log)
             except OSError as error:
+                store.end_agent_call(call.number, "", owner="")
                 raise UsageError(f"the sweep cannot be started: {error.strerror or error}") from error
             try:
                 owner = owner_of(process.pid)
@@ -241,7 +243,7 @@ class Agents:
             store.end_agent_call(call.number, "started", owner=owner)
             sweep, code = _begun(store, asked.name, process, is_new=is_new), process.poll()
             if code:
-                raise UsageError(f"the sweep did not start: {_last_line(log)}")
+                raise UsageError(f"the sweep did not start: {_error(log, code)}")
             if sweep is not None:
                 store.end_agent_call(call.number, "started", sweep_id=sweep.id)
                 store.tag_sweeps([sweep.id], add_tags=[TAG])
@@ -299,7 +301,7 @@ class Agents:
                 try:
                     now = allow(store, calls)
                 except ProteinError as error:
-                    now, refused = dataclasses.replace(call, owner=""), error
+                    now, refused = call, error
                 now = dataclasses.replace(now, number=len(calls))
                 with contextlib.suppress(TrialLost):
                     store.add_agent_call(now)
@@ -309,7 +311,7 @@ class Agents:
                     raise refused
                 yield store, now
             except ProteinError as error:
-                store.end_agent_call(now.number, f"{_REFUSED}{error}", owner="")
+                store.end_agent_call(now.number, f"{_REFUSED}{error}")  # a process that it has started keeps its budget
                 raise
 
     def _call(self, client: str, tool: str, sweep: str, arguments: Mapping[str, Any]) -> AgentCall:
@@ -465,21 +467,34 @@ def _require_own(calls: Sequence[AgentCall], sweep: SweepRecord) -> AgentCall:
     return own[-1]
 
 
+def _concluding(store: Store, calls: Sequence[AgentCall]) -> bool:
+    """Whether a process of a sweep that has ended lives on for a moment, to tell what was found."""
+    ended = {sweep.id for sweep in store.list_sweeps() if sweep.ended}
+    return any(call.sweep_id in ended and not dead_owners([call.owner]) for call in calls if _grants(call))
+
+
 def _begun(store: Store, name: str, process: "subprocess.Popen[bytes]", *, is_new: bool) -> SweepRecord | None:
     """Waits until a process runs a sweep, or has ended, and returns the sweep; None: it is not stored."""
-    end = time.monotonic() + START_SECONDS
-    while process.poll() is None and time.monotonic() < end:
+
+    def is_over() -> bool:
         sweep = store.find_sweep(name)
-        if sweep is not None and (is_new or alive(store, sweep).life is Life.RUNS):
-            return sweep
-        time.sleep(_EVERY_SECONDS)
+        runs = sweep is not None and (is_new or alive(store, sweep).life is Life.RUNS)
+        return runs or process.poll() is not None
+
+    _wait(is_over)
     return store.find_sweep(name)
 
 
-def _last_line(log: Path) -> str:
-    """Returns the error that a process has ended with, or the last line of what it has written."""
+def _wait(is_over: Callable[[], bool]) -> None:
+    end = time.monotonic() + START_SECONDS
+    while not is_over() and time.monotonic() < end:
+        time.sleep(_EVERY_SECONDS)
+
+
+def _error(log: Path, code: int) -> str:
+    """Returns the error with which `protein sweep` has ended. Lines of trials, which are others' texts, are none."""
     with contextlib.suppress(OSError):
-        lines = [one for one in log.read_text(encoding="utf-8", errors="replace")[-4000:].splitlines() if one.strip()]
-        errors = [one.removeprefix("error: ") for one in lines if one.startswith("error: ")]
-        return (errors or lines or ["it said nothing"])[-1]
-    return "it said nothing"
+        lines = log.read_text(encoding="utf-8", errors="replace")[-4000:].splitlines()
+        if errors := [one.removeprefix("error: ") for one in lines if one.startswith("error: ")]:
+            return errors[-1]
+    return f"its process ended with code {code}; what it printed is in {log.name} beside the store"

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from patience import PATIENCE_SECONDS, wait_until
 from sample_trials import fill_store
+from store_samples import complete, new_sweep, start, sweep_spec
 
 pytest.importorskip("mcp")
 
@@ -26,7 +27,7 @@ from mcp.types import Implementation, TextContent
 from protein.api import agents, stores
 from protein.api.agents import Agents, Allowance, Start
 from protein.cli.mcp import CLOSE, OPEN, make_server, marked
-from protein.errors import UsageError
+from protein.errors import StoreUnavailable, UsageError
 from protein.run.lease import current_owner
 from protein.types import AgentCall, Request, Trial
 from protein.view import text
@@ -213,8 +214,6 @@ class Started:
 
 def test_no_order_of_calls_restarts_and_ends_exceeds_the_budget(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Against a plain model: what running sweeps may still cost, and others have cost, is never above the budget."""
-    from store_samples import complete, start, sweep_spec
-
     draw, given, running, refused = random.Random(0), dict[str, float](), dict[str, Trial](), 0
     with stores.opened(None, create=True) as store:
 
@@ -262,9 +261,44 @@ def test_no_order_of_calls_restarts_and_ends_exceeds_the_budget(program: Path, m
     assert refused > 5 and len(kept(program)) > 12
 
 
-def test_a_sweep_that_was_removed_has_spent_what_it_was_given(program: Path) -> None:
-    from store_samples import new_sweep
+def test_a_start_whose_store_fails_or_that_another_server_overtakes_takes_its_budget(
+    program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise StoreUnavailable("the disk is full; free some space")
 
+    monkeypatch.setattr(Agents, "_spawn", lambda *_: Started())
+    monkeypatch.setattr(agents, "_begun", fail)
+    server, grant = Agents(allowance(program, "python train.py", workers=3)), Agents._grant
+    asked = Start(run="python train.py", name="a", max_cost_seconds=25.0, space=SPACE)
+    with stores.opened(None, create=True) as store:
+        new_sweep(store)  # a store without a sweep would be left behind by nobody
+    with pytest.raises(StoreUnavailable):
+        server.start(asked, "an agent")
+    assert server.budget()["used_seconds"] == 25.0  # its process runs, as far as anybody knows
+
+    def overtaken(self: Agents, *given: Any) -> AgentCall:
+        found = grant(self, *given)
+        monkeypatch.setattr(Agents, "_grant", grant)
+        with pytest.raises(StoreUnavailable):
+            server.start(dataclasses.replace(asked, name="b"), "another agent")
+        return found
+
+    monkeypatch.setattr(Agents, "_grant", overtaken)
+    with pytest.raises(UsageError, match="max_cost 20s is above the 10s that are left"):
+        server.start(dataclasses.replace(asked, name="c", max_cost_seconds=20.0), "an agent")
+    assert [call.sweep for call in kept(program)] == ["a", "b", "c"]
+    monkeypatch.setattr(Agents, "_spawn", lambda *_: fail_to_start())
+    with pytest.raises(UsageError, match="the sweep cannot be started: no memory"):
+        server.start(dataclasses.replace(asked, name="d", max_cost_seconds=10.0), "an agent")
+    assert server.budget()["used_seconds"] == 50.0
+
+
+def fail_to_start() -> None:
+    raise OSError(12, "no memory")
+
+
+def test_a_sweep_that_was_removed_has_spent_what_it_was_given(program: Path) -> None:
     with stores.opened(None, create=True) as store:
         sweep = new_sweep(store)
         call = Agents(allowance(program, "python train.py"))._call("c", "start_sweep", "s", {})
