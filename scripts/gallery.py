@@ -29,8 +29,9 @@ from protein.view import text
 from protein.web.packing import html_of, packed
 from protein.web.play import WAITS, lesson, teacher
 
-# Of each kind one. What learns little in a minute has longer.
-GAMES = ["breakout", "cartpole", "entities", "g2048", "maze", "memory", "pendulum", "pong", "pong2", "snake"]
+GAMES = ["arena", "breakout", "cartpole", "entities", "frontier", "g2048"]
+GAMES += ["maze", "memory", "pendulum", "pong", "pong2", "snake"]
+# What learns little in a minute has longer.
 SECONDS = {"arena": [1.0, 10.0, 300.0], "frontier": [10.0, 60.0, 600.0]}
 UNITS = {False: 64, True: 128}  # of hidden layers; True: for the longest time
 TEXT = (

@@ -4,9 +4,11 @@ import base64
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 from node import PLAY, run_module
 
+from protein import envs_c
 from protein.envs_c import drawing, worlds
 
 # A policy that plays at random, the same each time, and counts what it is asked.
@@ -222,6 +224,45 @@ def test_in_a_game_of_sides_a_rival_plays_the_others() -> None:
         }
     """)
     assert found == {name: [True, True, 1, 1, 0, True] for name in ("pong2", "arena")}
+
+
+def test_keys_act_for_an_agent_that_lives_and_a_script_for_those_whom_nobody_plays() -> None:
+    found = told("""
+        const match = await game("frontier16");
+        match.human = true;
+        match.press("up");
+        const { step } = match.world;
+        Object.assign(found, { agents: new Set(), wrong: 0, last: [] });
+        match.world.step = function (...given) {
+          const { state } = this.state().agents;
+          const lives = [...state.subarray(0, this.agents)].includes(1);
+          found.agents.add(match.agent);
+          found.wrong += lives && (state[match.agent] !== 1 || this.actions[3 * match.agent] !== 1);
+          return step.apply(this, given);
+        };
+        for (let frame = 0; frame < 1500; frame += 1) match.advance(1);
+        found.agents = [...found.agents];
+        for (const name of ["pong2", "arena"]) {
+          const alone = await game(name, { policy: false });
+          alone.press("up");
+          found[name] = Array.from({ length: 60 }, () => { alone.advance(1); return [...alone.world.actions]; });
+        }
+    """)
+    assert len(found["agents"]) > 1 and found["wrong"] == 0
+    for name in ("pong2", "arena"):
+        envs = envs_c.VecEnv(name, 1, seed=3)
+        count, width = envs.spec.agents_per_env, envs.spec.observation_size
+        seen, rewards = np.zeros((count, width), np.float32), np.zeros(count, np.float32)
+        terminals, truncations = np.zeros((2, count), np.bool_)
+        envs.reset(3, seen)
+        scripts = np.full(count, len(envs.spec.scripts) - 1, np.int32)
+        for taken in found[name]:
+            actions = np.zeros((count, len(envs.spec.action_sizes)), np.int32)
+            envs.act(scripts, actions)
+            own = np.array(taken, np.int32).reshape(actions.shape)
+            assert own[1:].tolist() == actions[1:].tolist()
+            envs.step(own, seen, rewards, terminals, truncations)
+        assert len({tuple(taken[-1:]) for taken in found[name]}) > 1  # they move
 
 
 def test_games_wait_for_keys_turn_and_push_as_each_needs() -> None:

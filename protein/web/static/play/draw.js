@@ -221,19 +221,20 @@ const FRONTIER = { margin: 5, view: 48, full: 4, edge: 16 };
 const TRIBES = [BLUE, RED, AMBER, VIOLET];
 const GOODS = [[108, 214, 130], [94, 170, 255], [190, 140, 90], [170, 176, 190]]; // food, water, wood, ore
 
-/** The surroundings of the first agent, or of its home where it is not there; and all who live, small, in the corner. */
-function frontier(court, { agents, ground, barrier, folk, home }) {
+/** The surroundings of one agent, which has a ring, or of its home where nobody lives; and all who live, small, in the corner. */
+function frontier(court, { agents, ground, barrier, home }, observation, own) {
   const { margin, view, full, edge } = FRONTIER;
   const stride = Math.sqrt(ground.length);
   const side = stride - 2 * margin;
-  const lives = agents.state[0] === 1;
-  const middle = lives ? agents.at[0] : home[0];
+  const tribeOf = (slot) => Math.floor((slot * 4) / agents.at.length);
+  const middle = agents.state[own] === 1 ? agents.at[own] : home[tribeOf(own)];
   const [top, left] = [Math.floor(middle / stride), middle % stride].map((at) => Math.max(margin - 1, Math.min(at - view / 2, stride - margin + 1 - view)));
   court.cells(view, view, (row, column) => {
     const cell = (top + row) * stride + left + column;
     if (barrier[cell]) return barrier[cell] === edge ? FAINT : `rgb(150 156 172 / ${0.3 + barrier[cell] / 20})`;
     const good = GOODS[(ground[cell] >> 4) - 1];
-    return good ? `rgb(${good.join(" ")} / ${0.1 + (0.4 * (ground[cell] & 15)) / full})` : null;
+    const amount = ground[cell] & 15;
+    return good && amount ? `rgb(${good.join(" ")} / ${0.35 + (0.25 * amount) / full})` : null; // as strong as in the GIFs
   });
   const tile = 2 / view;
   const at = (cell) => [((cell % stride) - left + 0.5) * tile - 1, 1 - (Math.floor(cell / stride) - top + 0.5) * tile];
@@ -247,7 +248,8 @@ function frontier(court, { agents, ground, barrier, folk, home }) {
   for (let slot = agents.at.length - 1; slot >= 0; slot -= 1) {
     const place = at(agents.at[slot]);
     if (agents.state[slot] !== 1 || !inside(place)) continue;
-    const colour = slot === 0 ? GREEN : TRIBES[Math.floor((slot * 4) / agents.at.length)];
+    const colour = slot === own ? GREEN : TRIBES[tribeOf(slot)];
+    if (slot === own) court.disc(...place, 0.8 * tile, LIGHT), court.disc(...place, 0.66 * tile, BACKGROUND);
     court.disc(...place, 0.42 * tile, agents.did[slot] > 2 ? LIGHT : colour); // builds, strikes or trades
     court.box(place[0], place[1] + 0.62 * tile, 0.45 * tile, 0.07 * tile, FAINT);
     court.box(place[0] - 0.45 * tile * (1 - agents.health[slot] / 8), place[1] + 0.62 * tile, (0.45 * tile * agents.health[slot]) / 8, 0.07 * tile, colour);
@@ -257,7 +259,7 @@ function frontier(court, { agents, ground, barrier, folk, home }) {
   court.box(x, y, half, half, BACKGROUND);
   const small = (cell) => [x + half * ((2 * ((cell % stride) - margin) + 1) / side - 1), y - half * ((2 * (Math.floor(cell / stride) - margin) + 1) / side - 1)];
   for (let slot = agents.at.length - 1; slot >= 0; slot -= 1) {
-    if (agents.state[slot] === 1) court.box(...small(agents.at[slot]), 0.006, 0.006, slot === 0 ? GREEN : TRIBES[Math.floor((slot * 4) / agents.at.length)]);
+    if (agents.state[slot] === 1) court.box(...small(agents.at[slot]), 0.006, 0.006, slot === own ? GREEN : TRIBES[tribeOf(slot)]);
   }
 }
 
@@ -282,7 +284,9 @@ const FOUR_WAYS = [["up", "up"], ["right", "right"], ["down", "down"], ["left", 
  * - `moving`: fields whose values between two frames are shown, and by how much they may change before it is a jump.
  * - `sides`: how many there are, where several play against each other: the first of as many equal parts of the agents
  *   is the player's.
- * - `score(state)`: the running episode's, where it is not the sum of the first agent's rewards.
+ * - `follow(state, agent, agents)`: whose place the player takes, where agents come and go: that of `agent` while it lives,
+ *   else of another one. Without it the player is the first agent.
+ * - `score(state, agent)`: the running episode's, where it is not the sum of the player's rewards.
  * - `actions`: for each component what its actions are called, in order, each with its key: a direction, or a character.
  *   One without a key is taken where no key is pressed.
  * - `idle(decisions)`: the action where all have keys and none is pressed. Without it the game waits for a key.
@@ -308,7 +312,8 @@ export const GAMES = {
     actions: [[["stay"], ["right", "right"], ["left", "left"]], STAY_UP_DOWN, [["do nothing"], ["strike nearest", "1"], ["strike 2nd", "2"], ["strike 3rd", "3"], ["strike 4th", "4"], ["mend", "5"]]],
   },
   frontier: {
-    picture: frontier, size: [1, 1], framesPerSecond: 10, score: ({ agents }) => agents.age[0],
+    picture: frontier, size: [1, 1], framesPerSecond: 10, score: ({ agents }, own) => agents.age[own],
+    follow: ({ agents }, own, all) => (agents.state[own] === 1 ? own : Math.max(0, agents.state.subarray(0, all).indexOf(1))),
     actions: [[["stay"], ["north", "up"], ["east", "right"], ["south", "down"], ["west", "left"]],
       [["do nothing"], ["gather", "1"], ["consume", "2"], ["build", "3"], ["strike", "4"], ["trade", "5"]],
       [["here"], ["to the north", "i"], ["to the east", "l"], ["to the south", "k"], ["to the west", "j"]]],
@@ -352,11 +357,11 @@ function unnamed({ actionSizes, continuousActions }) {
   return actionSizes.map((size, i) => Array.from({ length: size }, (_, action) => (i || action === 0 || action > 9 ? [`${action}`] : [`${action}`, `${action}`])));
 }
 
-/** Draws a state onto a canvas of `width` x `height` pixels. */
-export function draw(context, game, state, observation, width, height) {
+/** Draws a state onto a canvas of `width` x `height` pixels, as the player `agent`. */
+export function draw(context, game, state, observation, width, height, agent = 0) {
   context.fillStyle = BACKGROUND;
   context.fillRect(0, 0, width, height);
-  game.picture(new Court(context, ...game.size, width, height), state, observation);
+  game.picture(new Court(context, ...game.size, width, height), state, observation, agent);
 }
 
 /** Returns what `between` needs of a state, as a copy: the state itself changes with the next step. */

@@ -63,7 +63,8 @@ export function start({ text, teacher, games }) {
       try {
         const { world, policy } = await opened({ wasm, policy: policies.at(-1).policy });
         for (let step = 0; step < BEFORE; step += 1) world.step(policy.act(world.observation).actions);
-        draw(links[i].firstChild.getContext("2d"), look(world), world.state(), world.observation, WIDE, HIGH);
+        const [game, state] = [look(world), world.state()];
+        draw(links[i].firstChild.getContext("2d"), game, state, world.observation, WIDE, HIGH, game.follow?.(state, 0, world.agents));
       } catch { /* the player of this game says why */ }
     }
   }

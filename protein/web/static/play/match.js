@@ -1,4 +1,4 @@
-// One game as it goes on: a world, the policy that plays it, and a person who may take over the first agent. No page.
+// One game as it goes on: a world, the policy that plays it, and a person who may take over one agent. No page.
 //
 //   const match = new Match(world, policy, { seed: 7 });
 //   match.advance(1.5);                       // frames of the game; halves show what is between two of them
@@ -37,7 +37,8 @@ export class Match {
     this.world.reset(this.seed, episode);
     for (const one of [this.policy, this.rival]) one?.reset();
     // `frames` of the step have been taken, `shown` of them are seen; `age`: frames since the policy was asked.
-    Object.assign(this, { episode, frames: 0, shown: 0, age: Infinity, clock: 0, rest: 0, decisions: 0, reward: 0, ended: null, whole: false, said: null, replies: null, before: null, held: [], taps: [] });
+    // `agent` is the player: the first one, or one that lives.
+    Object.assign(this, { agent: 0, episode, frames: 0, shown: 0, age: Infinity, clock: 0, rest: 0, decisions: 0, reward: 0, ended: null, whole: false, said: null, replies: null, before: null, held: [], taps: [] });
     this.see(null);
   }
 
@@ -77,7 +78,7 @@ export class Match {
 
   /** The running episode's score, or that of the episode which has just ended. */
   get score() {
-    return this.ended ?? this.game.score?.(this.state) ?? this.reward;
+    return this.ended ?? this.game.score?.(this.state, this.agent) ?? this.reward;
   }
 
   /** Looks at the world again. `seen` counts how often. */
@@ -85,6 +86,13 @@ export class Match {
     this.seen = (this.seen ?? 0) + 1;
     this.before = before && Object.keys(before).length ? before : null;
     this.state = this.world.state(this.shown);
+    if (this.shown === this.frames) this.follow();
+  }
+
+  follow() {
+    const { game, world, agent } = this;
+    this.agent = game.follow?.(this.state, agent, world.agents) ?? 0;
+    if (this.agent !== agent) this.reward = 0;
   }
 
   frame() {
@@ -109,26 +117,30 @@ export class Match {
   decide() {
     const { world, game } = this;
     if (this.shown) this.state = world.state(); // as the action is chosen for it
+    this.follow();
+    const { agent } = this;
     const waits = this.human && !this.taps.length && (game.waits ? game.waits(this.state) : false);
     if (waits) return false;
     const asks = this.policy || this.rival;
     if (asks && this.age >= this.skip) {
       [this.said, this.replies] = [this.policy, this.rival].map((one) => one?.act(world.observation, { greedy: this.greedy }));
       this.age = 0;
-      if (this.said) this.values.push(this.said.values[0]);
+      if (this.said) this.values.push(this.said.values[agent]);
       if (this.values.length > HISTORY) this.values.shift();
     }
     if (this.said) world.actions.set(this.said.actions);
     if (this.replies) world.actions.set(this.replies.actions.slice(this.others), this.others);
+    // Whom nobody plays a script plays, where the game has one.
+    if (!this.policy) for (let k = 0; k < (this.rival ? this.others / world.actionComponents : world.agents); k += 1) if (k !== agent) world.script(k);
     if (this.human) this.takePresses();
     const frames = this.human && game.everyFrame ? 1 : asks ? this.skip - this.age : this.skip; // whoever takes over ends the step
     world.frameSkip = frames;
     const found = world.step();
-    Object.assign(this, { frames, shown: 0, age: this.age + frames, decisions: this.decisions + 1, reward: this.reward + found.rewards[0] });
+    Object.assign(this, { frames, shown: 0, age: this.age + frames, decisions: this.decisions + 1, reward: this.reward + found.rewards[agent] });
     this.whole = found.ended === world.agents;
     if (!this.whole) for (const one of [this.policy, this.rival]) one?.reset(found.terminals, found.truncations);
-    if ((found.terminals[0] || found.truncations[0]) && found.lengths[0] > 0) { // else it has just come
-      this.ended = found.scores[0];
+    if ((found.terminals[agent] || found.truncations[agent]) && found.lengths[agent] > 0) { // else it has just come
+      this.ended = found.scores[agent];
       this.scores.push(this.ended);
       this.reward = 0;
     }
@@ -161,12 +173,13 @@ export class Match {
   }
 
   takePresses() {
+    const from = this.agent * this.world.actionComponents;
     const keys = this.queues ? this.taps.splice(0, 1) : [...this.held, ...this.taps.splice(0)];
     for (let component = 0; component < this.world.actionComponents; component += 1) {
       const listed = this.game.actions[component];
       const chosen = keys.map((key) => this.actionOf(component, key)).filter((action) => action !== undefined);
-      if (this.world.continuousActions) this.world.actions[component] = Number(chosen.includes(1)) - Number(chosen.includes(0));
-      else this.world.actions[component] = chosen.at(-1) ?? this.resting(listed);
+      if (this.world.continuousActions) this.world.actions[from + component] = Number(chosen.includes(1)) - Number(chosen.includes(0));
+      else this.world.actions[from + component] = chosen.at(-1) ?? this.resting(listed);
     }
   }
 

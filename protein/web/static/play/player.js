@@ -323,7 +323,7 @@ function stage({ title, note, open, instead }, { alone, wake, said, failed }) {
     const fits = fit(canvas, clientWidth * ratio, clientHeight * ratio);
     if (fits && seen === match.seen && !match.before) return; // the picture is there
     seen = match.seen;
-    draw(canvas.getContext("2d"), match.game, match.picture(), match.world.observation.subarray(0, match.world.observationSize), canvas.width, canvas.height);
+    draw(canvas.getContext("2d"), match.game, match.picture(), match.world.observation.subarray(0, match.world.observationSize), canvas.width, canvas.height, match.agent);
     score.textContent = figure.format(match.score);
     const { length } = match.scores;
     if (length !== counted) {
@@ -332,21 +332,21 @@ function stage({ title, note, open, instead }, { alone, wake, said, failed }) {
     }
     if (match.decisions === drawn) return;
     drawn = match.decisions;
-    if (match.said) value.textContent = figure.format(Number(match.said.values[0].toPrecision(3)));
+    if (match.said) value.textContent = figure.format(Number(match.said.values[match.agent].toPrecision(3)));
     shares(match);
     if (match.values.length) line(history, match.values, ratio);
   }
 
   /** What the policy would do, and what is done. */
   function shares(match) {
-    const { world, said: answer } = match;
+    const { world, said: answer, agent } = match;
+    const [taken, part] = [world.actions.subarray(agent * world.actionComponents), answer?.probabilities.subarray((agent * answer.probabilities.length) / world.agents)];
     for (const { component, action, first, button, share } of rows) {
-      const taken = world.continuousActions ? (action ? 1 : -1) * world.actions[component] > 0.02 : world.actions[component] === action;
-      button.classList.toggle("taken", taken && match.decisions > 0);
+      const chosen = world.continuousActions ? (action ? 1 : -1) * taken[component] > 0.02 : taken[component] === action;
+      button.classList.toggle("taken", chosen && match.decisions > 0);
       if (!answer || world.continuousActions) continue;
-      const part = answer.probabilities[first + action];
-      button.style.setProperty("--part", part.toFixed(3));
-      share.textContent = percent.format(part);
+      button.style.setProperty("--part", part[first + action].toFixed(3));
+      share.textContent = percent.format(part[first + action]);
     }
     if (world.continuousActions) {
       for (const [component, room] of [...actions.querySelectorAll(".play-mean")].entries()) {

@@ -128,6 +128,11 @@ export class World {
     return result;
   }
 
+  // Writes into `actions` what the game's strongest script does as an agent; nothing, where the game has no scripts.
+  script(agent) {
+    this._exports.script?.(agent);
+  }
+
   // What the game shows of its state, under the names of its header: numbers, and typed arrays that the next call writes
   // anew. With `frame`, from 1 to `frameSkip`: how it was after that many frames of the last step, in which an episode
   // that ended stays at its end. So a page can draw every frame, though the agent decides only now and then.
