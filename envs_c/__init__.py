@@ -8,13 +8,18 @@ if not __name__.startswith("protein."):  # from the repository's root it would b
     raise ImportError(f"import protein.{__name__} in place of {__name__}")
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from protein.native import not_loaded
 from protein.spelling import nearest
 
-from . import _native
+try:
+    from . import _native
+except ImportError as error:
+    raise not_loaded(error, __name__, Path(__file__).parent) from error
 
 __all__ = ["EnvSpec", "Episodes", "UnknownEnvError", "VecEnv", "names", "spec"]
 

@@ -1,4 +1,6 @@
-"""`make`: what is missing is reported before anything is downloaded, and a user gets no developers' tools."""
+"""`make`: what is missing is reported before anything is downloaded, a step is one line, and a user gets no developers'
+tools.
+"""
 
 import os
 import shutil
@@ -58,6 +60,44 @@ def test_a_folder_where_a_link_should_be_is_told_of(tmp_path: Path) -> None:
     error = done.stderr.splitlines()[0]
     assert error.startswith("error: protein/trainer is no link") and "ln -s ../trainer protein/trainer" in error
     assert done.stdout == "" and not (tmp_path / ".venv").exists()
+
+
+# Stands for Python: makes an environment that holds itself, as its pip prints 129 lines, and fails when it is asked to.
+PYTHON = """#!/bin/sh
+case "$*" in
+  "-m venv"*) mkdir -p "$3/bin" && cp "$0" "$3/bin/python"; what=venv;;
+  *--version*) exit 1;;
+  *scikit-build-core*) what=tools;;
+  *--no-build-isolation*) what=packages;;
+esac
+test -z "$what" || seq -f "$what prints %.0f" 129
+test "$what" != "$FAILS"
+"""
+
+
+@pytest.mark.parametrize(("fails", "step"), [("nothing", 4), ("venv", 1), ("tools", 2), ("packages", 3)])
+def test_a_step_is_one_line_and_the_rest_is_in_a_log(
+    tmp_path: Path, fails: str, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python, environment = tmp_path / "python", tmp_path / "venv"
+    python.write_text(PYTHON)
+    python.chmod(0o755)
+    monkeypatch.setenv("FAILS", fails)
+    done = make("build", f"VENV={environment}", f"PYTHON={python}")
+    log = environment / "setup.log"
+    assert [line[:12] for line in done.stdout.splitlines()] == [f"step {k} of 3:" for k in range(1, min(step, 3) + 1)]
+    kept = log.read_text().splitlines()
+    assert len([line for line in kept if " prints " in line]) == 129 * min(step, 3)
+    if fails == "nothing":
+        assert done.returncode == 0 and done.stderr == ""
+        assert make("build", f"VENV={environment}", f"PYTHON={python}").stdout.startswith("make: Nothing to be done")
+        return
+    assert done.returncode == 2
+    error, *end, of_make = done.stderr.splitlines()
+    assert error.startswith(f"error: step {step} of 3: ") and str(log) in error
+    assert end == kept[-20:] and end[-1] == f"{fails} prints 129" and of_make.startswith("make: ***")
+    monkeypatch.setenv("FAILS", "nothing")
+    assert make("build", f"VENV={environment}", f"PYTHON={python}").returncode == 0  # it goes on
 
 
 @pytest.mark.parametrize(("target", "wanted"), [("build", False), ("sweep", False), ("test", True), ("check", True)])

@@ -1,13 +1,18 @@
-"""What the built distributions contain: the folders behind the symbolic links as files, the license, no tests."""
+"""What the built distributions contain: the folders behind the symbolic links as files, the license, no tests; and what
+their metadata says."""
 
+import importlib.metadata
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 NEEDED = {
@@ -82,3 +87,29 @@ def test_a_package_is_imported_under_its_full_name_alone(name: str) -> None:
     )
     package = name.partition(".")[0]
     assert done.stderr.splitlines()[-1] == f"ImportError: import protein.{package} in place of {package}"
+
+
+def test_the_citation_is_whole_and_of_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert citation["cff-version"] == "1.2.0" and citation["type"] == "software"
+    assert citation["version"] == project["version"] == importlib.metadata.version(project["name"])
+    assert citation["license"] == project["license"]
+    assert [author["name"] for author in citation["authors"]] == [author["name"] for author in project["authors"]]
+    assert set(citation["keywords"]) <= set(project["keywords"])
+    texts = [citation[name] for name in ("message", "title", "abstract")]
+    assert all(isinstance(text, str) and text for text in texts)
+    allowed = {"authors", "cff-version", "message", "title", "abstract", "keywords", "license", "type", "version"}
+    assert set(citation) == allowed  # the format has more, but no others by accident
+
+
+def test_there_is_a_wheel_for_each_python_that_is_named() -> None:
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    classifiers = pyproject["project"]["classifiers"]
+    named = [word for line in classifiers for word in re.findall(r"^Programming Language :: Python :: (3\.\d+)$", line)]
+    wheels = pyproject["tool"]["cibuildwheel"]
+    assert wheels["build"] == [f"cp{version.replace('.', '')}-manylinux_*" for version in named]
+    glibc = re.search(r"^glibc=([\d.]+)$", (ROOT / "scripts" / "wheel.sh").read_text(), re.MULTILINE)
+    assert glibc is not None
+    image = f"manylinux_{glibc[1].replace('.', '_')}"  # with a container and without: one glibc
+    assert wheels["linux"]["manylinux-x86_64-image"] == wheels["linux"]["manylinux-aarch64-image"] == image

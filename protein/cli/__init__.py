@@ -48,6 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
     except (ProteinError, TrainerError) as error:
         return _report(str(error), error.exit_code)
+    except ImportError as error:
+        if not str(error.name).endswith("._native"):
+            raise
+        return _report(str(error), 1)
     except BrokenPipeError:  # the reader of our output has ended, as in `protein show pong | head`
         _drop_output(sys.stdout)
         return 1

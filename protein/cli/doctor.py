@@ -23,7 +23,7 @@ from typing import Any, Literal
 import psutil
 from rich.text import Text
 
-from protein import envs_c, files, storage
+from protein import files, storage
 from protein.api import stores
 from protein.cli.arguments import DoctorArguments
 from protein.cli.output import print_json
@@ -170,7 +170,7 @@ def _envs() -> Check:
     try:
         from protein import envs_c
     except ImportError as error:
-        return Check("envs", "broken", f"{error}; build them with make build or pip install .")
+        return Check("envs", "broken", str(error))
     return Check("envs", "ok", ", ".join(envs_c.names()))
 
 
@@ -326,6 +326,8 @@ def _guarded(name: str, check: Callable[[], Check]) -> Check:
 
 
 def run_envs(command: Command) -> int:
+    from protein import envs_c
+
     specs = [envs_c.spec(name) for name in envs_c.names()]
     if command.arguments.json:
         print_json([dataclasses.asdict(spec) for spec in specs])

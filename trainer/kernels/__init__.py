@@ -7,7 +7,15 @@ compiled code comes in several instruction sets, and the best one that the proce
 to float32. They differ between instruction sets in the last bits, and do not depend on the number of threads.
 """
 
-from ._native import LstmPolicy, get_threads, instruction_set, set_threads
+from pathlib import Path
+
+from protein.native import not_loaded
+
+try:
+    from ._native import LstmPolicy, get_threads, instruction_set, set_threads
+except ImportError as error:
+    raise not_loaded(error, __name__, Path(__file__).parent) from error
+
 from .attention import attention, attention_by_torch
 from .mlp import (
     Backward,
