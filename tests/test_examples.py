@@ -6,6 +6,7 @@ What they find with the budgets that they have is tested by those marked `slow`.
 import ast
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -168,3 +169,11 @@ def test_own_environment(tmp_path: Path) -> None:
     printed = run(tmp_path, *words.split())
     assert "checkpoint" in printed
     assert list((tmp_path / "runs").rglob("checkpoint.safetensors"))
+
+
+def test_a_hydra_program(tmp_path: Path) -> None:
+    pytest.importorskip("hydra")
+    shutil.copytree(EXAMPLES / "hydra_program", tmp_path, dirs_exist_ok=True)
+    printed = run(tmp_path, "train.py", "--multirun", "hydra.sweeper.max_trials=2")
+    assert "sweep 'train': 2 complete" in printed
+    assert len(list(tmp_path.glob("multirun/*/*/[01]/.hydra/overrides.yaml"))) == 2

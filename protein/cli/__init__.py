@@ -10,7 +10,7 @@ import gc
 import importlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TextIO, cast
 
 from protein.errors import ProteinError
@@ -25,6 +25,18 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns the exit code."""
+    prepare()
+    collects = gc.isenabled()
+    gc.disable()  # in modules that are loaded there is no garbage, and to look for it takes a tenth of the time
+    try:
+        return answered(lambda: _run(arguments, collects=collects))
+    finally:
+        if collects:
+            gc.enable()
+
+
+def prepare() -> None:
+    """Sets up the streams and the environment of this process and its children."""
     _open_streams()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):  # a terminal that cannot show a character shows a ? instead
@@ -33,21 +45,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # times slower. With this setting they sleep. Torch reads it when it is imported; trials inherit it.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # the same for those of numpy: 2^4 clock ticks
-    collects = gc.isenabled()
-    gc.disable()  # in modules that are loaded there is no garbage, and to look for it takes a tenth of the time
-    try:
-        from protein.cli.parse import parse  # it loads most of what there is to load, and Ctrl-C may come meanwhile
 
-        command = parse(list(sys.argv[1:] if arguments is None else arguments))
-        module, _, function = command.function.partition(".")
-        run = getattr(importlib.import_module(f"protein.cli.{module}"), function)
-        if collects and (command.name not in _SHORT or getattr(command.arguments, "watch", False)):
-            gc.enable()
-        with _lasting_streams() if command.name in _WORK else contextlib.nullcontext():
-            code = int(run(command))
-            sys.stdout.flush()
+
+def _run(arguments: Sequence[str] | None, *, collects: bool) -> int:
+    from protein.cli.parse import parse  # it loads most of what there is to load, and Ctrl-C may come meanwhile
+
+    command = parse(list(sys.argv[1:] if arguments is None else arguments))
+    module, _, function = command.function.partition(".")
+    run = getattr(importlib.import_module(f"protein.cli.{module}"), function)
+    if collects and (command.name not in _SHORT or getattr(command.arguments, "watch", False)):
+        gc.enable()
+    with lasting_streams() if command.name in _WORK else contextlib.nullcontext():
+        code = int(run(command))
+        sys.stdout.flush()
+    return code
+
+
+def answered(work: Callable[[], int], in_words: Callable[[str], str] = str) -> int:
+    """Returns the exit code of some work. Every error that a user can meet is one line, put `in_words` of theirs."""
+    try:
+        return work()
     except (ProteinError, TrainerError) as error:
-        return _report(str(error), error.exit_code)
+        return _report(in_words(str(error)), error.exit_code)
     except ImportError as error:
         if not str(error.name).endswith("._native"):
             raise
@@ -64,10 +83,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _drop_output(sys.stdout)
             return _report(f"cannot write: {error.strerror}; free some space", 2)
         return _report(f"{error.filename}: {error.strerror}; check the path and its permissions", 2)
-    finally:
-        if collects:
-            gc.enable()
-    return code
 
 
 def _open_streams() -> None:
@@ -109,7 +124,8 @@ class _Lasting:
 
 
 @contextlib.contextmanager
-def _lasting_streams() -> Iterator[None]:
+def lasting_streams() -> Iterator[None]:
+    """Drops what is written to the standard streams once nobody reads them."""
     streams = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (cast(TextIO, _Lasting(stream)) for stream in streams)
     try:

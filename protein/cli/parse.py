@@ -59,6 +59,9 @@ from protein.spelling import nearest
 from protein.trainer.kinds import KINDS, LANGUAGE, PPO, Kind, kind_of, kind_of_flags, kind_of_subject
 from protein.trainer.settings import GONE, RETIRED
 
+if typing.TYPE_CHECKING:
+    from protein.config.space_toml import SpaceFile
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
@@ -69,6 +72,26 @@ class Command:
     arguments: Any  # an instance of the command's class in `protein.cli.arguments`
     values: Mapping[str, Any]  # values of the run config that were given as flags, by dotted name
     words: Sequence[str]  # the command line, without the program
+    space: "SpaceFile | None" = None  # of `sweep`, where no file has it
+
+    def again(self, max_cost: str | None = None) -> str:
+        """Returns the command line as it was typed, or with another budget."""
+        from protein.view import commands  # late, as most commands do not need it
+
+        words = list(self.words) if max_cost is None else [*_without_max_cost(self.words), "--max-cost", max_cost]
+        return commands.command(*words)
+
+
+def _without_max_cost(words: Sequence[str]) -> list[str]:
+    kept: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        given = word.replace("_", "-")
+        if given == "--max-cost":
+            next(rest, None)
+        elif not given.startswith("--max-cost="):
+            kept.append(word)
+    return kept
 
 
 # command -> (its arguments, the function that runs it)

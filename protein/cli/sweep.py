@@ -55,7 +55,7 @@ from protein.types import (
     unbroken,
 )
 from protein.units import format_duration, parse_duration, parse_share, parse_size
-from protein.view import commands, data, tables, text
+from protein.view import data, tables, text
 from protein.view.figures.front import front
 from protein.view.figures.style import save
 from protein.view.scatter import LEGEND_EXPECTED, scatter
@@ -77,7 +77,11 @@ _OF_COMMANDS = [name for name in SWEEP_GROUPS["any-program"] if name not in ("co
 
 def run(command: Command) -> int:
     console = tables.make_console()
-    plan = make_plan(command, console)
+    return carry_out(command, make_plan(command, console), console)
+
+
+def carry_out(command: Command, plan: Plan, console: Console) -> int:
+    """Creates the sweep of a plan or resumes it, shows it, and returns the exit code."""
     if plan.makes_store:
         allow_new_folder(console, plan.store)
     stop = threading.Event()
@@ -261,9 +265,13 @@ def _define_command_sweep(command: Command, settings: SweepConfig, console: Cons
     if command.values:
         flag = next(iter(command.values)).replace("_", "-")
         raise UsageError(f"--{flag} is a value of our trainer; a fixed value of your program stands in the space file")
-    if arguments.space is None:
-        raise UsageError("--command needs --space FILE: the ranges, as in [space] and lr = { min = 1e-4, max = 0.1 }")
-    given = space_file.read(arguments.space)
+    given = command.space
+    if given is None:
+        if arguments.space is None:
+            raise UsageError(
+                "--command needs --space FILE: the ranges, as in [space] and lr = { min = 1e-4, max = 0.1 }"
+            )
+        given = space_file.read(arguments.space)
     fields = dataclasses.fields(command_sweep.CommandOptions)
     how = command_sweep.CommandOptions(**{field.name: getattr(arguments, field.name) for field in fields})
     spec = command_sweep.define(how, given, settings, name=arguments.name, direction=arguments.direction)
@@ -524,7 +532,7 @@ def _print_front(console: Console, status: SweepStatus, found: Recommendation, s
 
 def _print_resume(console: Console, command: Command) -> None:
     """Prints how to resume an interrupted sweep."""
-    console.print(f"\ninterrupted; resume with\n  {commands.command(*command.words)}", soft_wrap=True)
+    console.print(f"\ninterrupted; resume with\n  {command.again()}", soft_wrap=True)
 
 
 def _print_larger_budget(console: Console, budget: float, spent_seconds: float, command: Command) -> None:
@@ -532,21 +540,8 @@ def _print_larger_budget(console: Console, budget: float, spent_seconds: float, 
     larger = 2 * budget
     while larger < _MIN_GROWTH * spent_seconds:
         larger *= 2
-    words = [*_without_max_cost(command.words), "--max-cost", format_duration(larger)]
     console.print(
         f"\nthe budget of {text.seconds(budget)} is spent ({text.seconds(spent_seconds)}); resume with a larger one:\n"
-        f"  {commands.command(*words)}",
+        f"  {command.again(format_duration(larger))}",
         soft_wrap=True,
     )
-
-
-def _without_max_cost(words: Sequence[str]) -> list[str]:
-    kept: list[str] = []
-    rest = iter(words)
-    for word in rest:
-        given = word.replace("_", "-")
-        if given == "--max-cost":
-            next(rest, None)
-        elif not given.startswith("--max-cost="):
-            kept.append(word)
-    return kept

@@ -104,6 +104,11 @@ def read(text: str, source: str) -> SpaceFile:
         data = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"{source}: not valid TOML: {error}") from error
+    return of_data(data, source)
+
+
+def of_data(data: Mapping[str, Any], source: str) -> SpaceFile:
+    """Returns what the tables of a file say. Raises as `read`."""
     beside = {key: value for key, value in data.items() if key not in _KEYS}
     for key, value in beside.items():
         if "space" in data:

@@ -125,6 +125,7 @@ class CommandSettings:
             and its number, as in a shell.
         fixed: values that the command gets beside the searched ones.
         called: what the command calls a parameter, where that is another name.
+        in_trial: what is appended to the command line of every trial of the sweep, and of no other run.
     """
 
     text: str
@@ -140,12 +141,14 @@ class CommandSettings:
     accept_exit_codes: tuple[int, ...] = ()
     fixed: Mapping[str, ParamValue] = dataclasses.field(default_factory=dict)
     called: Called = dataclasses.field(default_factory=dict)
+    in_trial: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the settings as JSON-able data."""
         called = {name: list(parts) for name, parts in self.called.items()}
         # Stores that are older have none of these.
-        later = {"called": called, ACCEPT: list(self.accept_exit_codes), "metrics": dict(self.metrics)}
+        later: dict[str, Any] = {"called": called, ACCEPT: list(self.accept_exit_codes), "metrics": dict(self.metrics)}
+        later["in_trial"] = self.in_trial
         plain = {**dataclasses.asdict(self), "fixed": dict(self.fixed)}
         return {key: later.get(key, value) for key, value in plain.items() if later.get(key, True)}
 
@@ -219,8 +222,9 @@ def command_line(
     directory: str,
     resumes: Path | None = None,
     environment: Mapping[str, str] | None = None,
+    in_trial: bool = False,
 ) -> list[str]:
-    """Returns the command line of one trial. It goes on from `resumes`, if that is given.
+    """Returns the command line of one trial, or of a run like it. It goes on from `resumes`, if that is given.
 
     The environment is for `{env:NAME}`; None: that of this process.
 
@@ -243,6 +247,8 @@ def command_line(
             found += [f"--{flag.replace('_', '-') if settings.params == 'dashes' else flag}", text_of(parameters[name])]
     if resumes is not None and settings.resume:
         found += filled(parse(settings.resume, "--resume-flag"), {"checkpoint": str(resumes), **of_trial, **parameters})
+    if in_trial and settings.in_trial:
+        found += filled(parse(settings.in_trial, "--command"), {})
     return found
 
 
@@ -309,7 +315,8 @@ class CommandBackend(ProcessBackend):
         resumes = _prepare_checkpoints(job, directory / CHECKPOINTS)
         params, seed = job.trial.params, job.config["seed"]
         try:
-            words = command_line(settings, params, seed=seed, directory=str(directory), resumes=resumes)
+            given: dict[str, Any] = {"seed": seed, "directory": str(directory), "resumes": resumes, "in_trial": True}
+            words = command_line(settings, params, **given)
             where = working_directory(settings, str(directory))
         except UsageError as error:  # here, on the trial's machine, a variable of the environment is not set
             raise OSError(str(error)) from error
@@ -700,6 +707,8 @@ class CommandRecord(Record):
         if self._settings.score_from == "regex":
             last = f"; its last line: {last_line}" if last_line else "; it printed nothing"
             return f"no line matched '{self._settings.score}'{last}"
+        if self._settings.in_trial:
+            return "the function returned None, and did not call protein.report; return the score"
         return (
             'it printed no line such as {"score": 0.5} and did not call protein.report; --score-regex, --score-csv and'
             f" --score-tensorboard read programs as they are{reports.unread(last_line)}"

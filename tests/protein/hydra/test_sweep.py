@@ -1,0 +1,209 @@
+"""Hydra's sweeper, over real programs: what it runs, where it leaves it, how it resumes, and what it refuses."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("hydra")
+
+from hydra_calls import program, started, sweep, trials
+from omegaconf import OmegaConf
+from patience import PATIENCE_SECONDS, wait_until
+
+from protein.__main__ import main
+from protein.types import TrialRecord, TrialState
+
+
+def test_a_sweep_runs_resumes_and_leaves_its_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = program("yaml", tmp_path)
+    words = [
+        "lr=tag(log, interval(1e-3, 1.0))",
+        "model=small,large",
+        "model.dropout=interval(0, 0.5)",
+        "note='{a b}'",
+        "hydra.sweeper.when={model.dropout: \"model == 'large'\"}",
+    ]
+    assert sweep(folder, monkeypatch, *words, "hydra.sweeper.max_trials=1") == 0
+    first, *_ = (folder / "multirun").glob("*/*")
+    [trial] = trials(folder, "train")
+    assert trial.params == {"lr": 0.1, "model": "small"}  # the program's own config
+    assert trial.score == pytest.approx(1.0 - 0.09 - 0.2)
+    said = capfd.readouterr().out
+    assert "the highest score is the best" in said
+
+    # The same command, with a larger limit: it is later by now, and the folder stays.
+    assert sweep(folder, monkeypatch, *words, "hydra.sweeper.max_trials=3") == 0
+    assert [*(folder / "multirun").glob("*/*")] == [first]
+    found = trials(folder, "train")
+    assert [one.state for one in found] == [TrialState.COMPLETE] * 3
+    assert all(("model.dropout" in one.params) == (one.params["model"] == "large") for one in found)
+    for one in found:
+        job = first / str(one.number)
+        given = [f"{name}={value}" for name, value in one.params.items()]
+        assert sorted(OmegaConf.load(job / ".hydra" / "overrides.yaml")) == sorted(["note='{a b}'", *given])
+        config = OmegaConf.load(job / ".hydra" / "config.yaml")
+        assert (config.note, config.lr) == ("{a b}", one.params["lr"])
+        hydra = OmegaConf.load(job / ".hydra" / "hydra.yaml").hydra
+        assert (hydra.job.num, hydra.mode, hydra.runtime.output_dir) == (one.number, "MULTIRUN", str(job))
+    assert (first / "multirun.yaml").is_file()
+    best = OmegaConf.load(first / "optimization_results.yaml")
+    assert (best.best_params, best.best_value) in [(one.params, one.score) for one in found]
+    monkeypatch.setattr(sys, "argv", ["protein", "best", "train"])
+    assert main() == 0
+    said = capfd.readouterr().out
+    assert " train.py " in said and "hydra/sweeper" not in said and "in_trial" not in said  # a run like any other
+
+
+def test_a_trial_that_fails_fails_alone_and_a_score_must_be_a_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = program("yaml", tmp_path)
+    words = ["returns=abc,[1,2],raise", "hydra.sweeper.start={returns: abc}", "hydra.sweeper.max_trials=3"]
+    sweep(folder, monkeypatch, *words)
+    reasons = {str(one.params["returns"]): one.reason for one in trials(folder, "train")}
+    assert "exited with code 1: the function returned 'abc', which is no number; return the score" in reasons["abc"]
+    assert "exited with code 1: the function returned [1, 2], which is no number" in reasons["[1,2]"]
+    assert "exited with code 1: ArithmeticError: the loss diverged at 0.1" in reasons["raise"]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["lr=0.1"], "there is nothing to search"),
+        (["lrr=interval(0,1)"], "Could not override 'lrr'. To append to your config use +lrr="),
+        (["model=small,huge"], "Could not find 'model/huge'"),
+        (
+            [
+                "model=small,large",
+                "+model.dropout=interval(0,1)",
+                "hydra.sweeper.when={model.dropout: \"model == 'large'\"}",
+            ],
+            "Could not append to config. An item is already at 'model.dropout'",
+        ),
+        (["lr=interval(1,0)"], "its lowest value 1.0 is not below its highest 0.0; swap them"),
+        (["lr=interval(0,1)", "hydra.sweeper.max_cost=abc"], "hydra.sweeper.max_cost 'abc' is not a duration"),
+        (["lr=interval(0,1)", "hydra.sweeper.workers=many"], "hydra.sweeper.workers 'many' is not a whole number"),
+        (["lr=interval(0,1)", "hydra.sweeper.direction=up"], "hydra.sweeper.direction 'up' must be maximize or"),
+        (["lr=interval(0,1)", "hydra.sweeper.direction=[minimize,maximize]"], "one score decides"),
+        (["lr=interval(0,1)", "hydra.sweeper.when={model: 'lr > 1'}"], "model is not searched; searched are lr"),
+        (["lr=interval(0,1)", "hydra.sweeper.start={lr: 2}"], "lr"),
+        (["lr=interval(0,1)", "hydra.sweeper.constraints=['lr > b']"], "'b'"),
+        (["lr=interval(0,1)", "hydra.sweeper.name=a/b"], "a/b"),
+        (["lr=interval(0,1)", "hydra.sweeper.backend=moon"], "moon"),
+        (["lr=interval(0,1)", "hydra.sweeper.params={note: 'choice('}"], "hydra.sweeper.params: "),
+        (["lr=interval(0,1)", "hydra.sweeper.params=[lr]"], "hydra.sweeper.params must map names to values"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(
+    words: list[str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = program("yaml", tmp_path)
+    before = sorted(folder.rglob("*"))
+    assert sweep(folder, monkeypatch, *words) == 2
+    said = [line for line in capsys.readouterr().err.splitlines() if line]
+    assert len(said) == 1 and said[0].startswith("error: ") and why in said[0]
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_a_stored_sweep_keeps_its_ranges_and_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = program("yaml", tmp_path)
+    limit = "hydra.sweeper.max_trials=1"
+    assert sweep(folder, monkeypatch, "lr=interval(0,1)", limit, "hydra.sweep.dir=out") == 0
+    for words, why in (
+        (["lr=interval(0,2)", "hydra.sweep.dir=out"], "exists with lr = "),
+        (["model=small,large", "hydra.sweep.dir=out"], "exists with "),
+        (["lr=interval(0,1)", "hydra.sweep.dir=other"], "exists with hydra.sweep.dir = out (now other)"),
+        (["lr=interval(0,1)", "hydra.sweep.dir=out", "note=other"], "exists with --command = "),
+        (["lr=interval(0,1)", "hydra.sweeper.name=b", "hydra.sweep.dir=out"], "has the jobs of another sweep"),
+    ):
+        capsys.readouterr()
+        assert sweep(folder, monkeypatch, *words, limit) == 2
+        assert why in capsys.readouterr().err
+    assert not (folder / "other").exists()
+    config = folder / "conf" / "config.yaml"
+    config.write_text(config.read_text().replace("lr: 0.1", "lr: 0.5"))  # where it would begin, and no more
+    assert sweep(folder, monkeypatch, "lr=interval(0,1)", limit, "hydra.sweep.dir=out") == 0
+    assert len(trials(folder, "train")) == 1
+
+
+@pytest.mark.slow
+def test_structured_configs_with_nested_groups(tmp_path: Path) -> None:
+    folder = program("structured", tmp_path)
+    words = [
+        "app.py",
+        "train/optimizer@train.optim=adam,sgd",
+        "train.optim.lr=tag(log, interval(1e-3, 1.0))",
+        "data.batch_size=tag(pow2, int(interval(16, 256)))",
+        "data.layers=[8],[8,8],[8,8,8]",
+        "+train.optim.momentum=range(0.5, 1.0, 0.1)",
+        "hydra.sweeper.when={train.optim.momentum: \"train_optimizer_train.optim == 'sgd'\"}",
+        "hydra.sweeper.direction=minimize",
+        "hydra.sweeper.max_trials=12",
+        "hydra.sweeper.workers=2",
+    ]
+    ran = started(folder, words)
+    assert ran.wait(PATIENCE_SECONDS) == 0, (folder / "log").read_text()
+    found = trials(folder, "app")
+    assert [one.state for one in found] == [TrialState.COMPLETE] * 12
+    assert min(one.score or 0.0 for one in found) < found[0].score  # type: ignore[operator]
+
+
+@pytest.mark.slow
+def test_killed_in_the_middle_the_same_command_goes_on(tmp_path: Path) -> None:
+    """Some of its trials fail."""
+    folder = program("yaml", tmp_path)
+    words = ["train.py", "lr=tag(log, interval(1e-3, 4.0))", "model=small,large", "hydra.sweeper.workers=2"]
+    words.append("hydra.sweeper.max_trials=12")
+    ran = started(folder, words)
+
+    def finished() -> list[TrialRecord]:
+        is_there = (folder / "runs" / "protein.db").exists()
+        return [one for one in (trials(folder, "train") if is_there else []) if one.state.finished]
+
+    wait_until(lambda: len(finished()) >= 4)
+    os.kill(ran.pid, signal.SIGKILL)
+    ran.wait()
+    before = {one.number: one for one in finished()}
+    assert len(before) < 12
+    again = started(folder, words)
+    assert again.wait(PATIENCE_SECONDS) == 0, (folder / "log").read_text()
+    found = trials(folder, "train")
+    assert len(found) == 12 and all(one.state.finished for one in found)
+    assert all(found[number].score == one.score for number, one in before.items())
+    failed = [one for one in found if one.state is TrialState.FAILED]
+    assert all("the loss diverged" in one.reason for one in failed)
+    assert len([*(folder / "multirun").glob("*/*")]) == 1
+
+
+@pytest.mark.slow
+def test_a_torch_program_is_stopped_early(tmp_path: Path) -> None:
+    folder = program("torch", tmp_path)
+    words = ["train.py", "lr=tag(log, interval(1e-6, 0.5))", "hydra.sweeper.cost_parameter=epochs"]
+    words += ["epochs=tag(log, int(interval(5, 40)))", "hydra.sweeper.max_cost=10m", "hydra.sweeper.max_trials=30"]
+    ran = started(folder, [*words, "hydra.sweeper.workers=2"])
+    assert ran.wait(PATIENCE_SECONDS) == 0, (folder / "log").read_text()
+    found = trials(folder, "train")
+    assert all(len(one.curve) > 1 for one in found if one.state is TrialState.COMPLETE)
+    assert [one for one in found if one.state is TrialState.PRUNED]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("launcher", "module"), [("joblib", "joblib"), ("submitit_local", "submitit")])
+def test_launchers_of_hydra(launcher: str, module: str, tmp_path: Path) -> None:
+    pytest.importorskip(f"hydra_plugins.hydra_{module}_launcher")
+    folder = program("yaml", tmp_path)
+    words = ["train.py", "lr=interval(0.01, 0.5)", f"hydra/launcher={launcher}", "hydra.sweeper.max_trials=3"]
+    ran = started(folder, words)
+    said = (folder / "log").read_text
+    assert ran.wait(PATIENCE_SECONDS) == 0, said()
+    assert [one.state for one in trials(folder, "train")] == [TrialState.COMPLETE] * 3
+    assert ("is called once for each trial" in said()) == (launcher == "submitit_local")
+    [top] = (folder / "multirun").glob("*/*")
+    assert all((top / str(number) / ".hydra" / "overrides.yaml").is_file() for number in range(3))
