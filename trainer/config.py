@@ -76,6 +76,9 @@ class PolicyConfig:
     """The largest return, in absolute value, that a distributional value head can represent."""
     log_std_init: float = 0.0
     """Logarithm of the standard deviation that continuous actions begin with; their bounds are -1 and 1."""
+    init_from: str = ""
+    """Weights to begin with, and what scales observations and rewards: a checkpoint, the folder of a run, or a trial of
+    a sweep, `pong/12`, whose network the above then is; empty: random ones."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

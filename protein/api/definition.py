@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from protein import validate
-from protein.api.training import check_data
+from protein.api.training import INIT_FROM, check_data
 from protein.config.layers import Layers, flatten
 from protein.config.resolve import file_name, make_space
 from protein.config.settings import SweepConfig
@@ -28,7 +28,7 @@ from protein.sweep import provenance
 from protein.sweep.stop_conditions import Met, StopWhen
 from protein.trainer import kinds
 from protein.trainer.errors import ConfigError as RunConfigError
-from protein.trainer.kinds import LANGUAGE
+from protein.trainer.kinds import LANGUAGE, PPO
 from protein.trainer.language.config import BUILT_IN
 from protein.trainer.settings import is_retired
 from protein.types import IMPORTED, Direction, Limit, Params, SweepRecord, SweepSpec, TrialRecord, runs_trainer
@@ -254,6 +254,8 @@ def define_trainer_sweep(
         ConfigError: a value or a range cannot be used (`trainer.errors.ConfigError` for what the trainer refuses).
     """
     check_data(layers.run_config(), device=device)
+    for choice in layers.settings[INIT_FROM].range.get("choices", ()) if layers.kind is PPO else ():
+        check_data(layers.with_values({INIT_FROM: choice}, "the choices").run_config(), device=device)
     layers = _with_absolute_paths(layers)
     config = layers.run_config()
     space = make_space(layers)

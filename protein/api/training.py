@@ -12,15 +12,17 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from protein import files
+from protein.api import stores
+from protein.config.layers import Layers
 from protein.config.resolve import file_name
 from protein.envs_c import EnvSpec
-from protein.errors import UsageError, remedy
+from protein.errors import ProteinError, UsageError, remedy
 from protein.sweep import resuming
 from protein.trainer import environments, kinds
 from protein.trainer.config import RunConfig, check_batch
@@ -28,11 +30,13 @@ from protein.trainer.errors import TrainerError
 from protein.trainer.events import Event, EventSink, JsonLines, RunResult, read_line
 from protein.trainer.language.config import LanguageConfig
 from protein.trainer.launch import launch
+from protein.types import TrialRecord
 
 if TYPE_CHECKING:  # these load torch, which takes seconds
     from protein.trainer.machine.stopwatch import Profile, Stopwatch
 
 RUNS = Path("runs") / "train"
+INIT_FROM = "policy.init_from"
 MEASUREMENTS = "measurements.jsonl"
 CONFIG_FILE = "config.json"  # can be given back to --config
 _SMALL_NETWORK = 10_000  # width times layers: some hundred million parameters, which any machine holds
@@ -72,6 +76,10 @@ def check_data(config: kinds.Config, processes: int = 1, *, resumes: bool = Fals
         spec = environments.spec(config.env.name, config.env.args)
         has_memory = _has_memory(config, spec, device or config.train.device)
         check_batch(config, spec.agents_per_env, processes, has_memory=has_memory)
+        if config.policy.init_from and not resumes:
+            from protein.trainer.ppo.state import read_beginning  # loads torch
+
+            read_beginning(Path(config.policy.init_from), config, spec)
         return
     from protein.trainer.language.data.corpus import open_corpus  # loads numpy
 
@@ -87,6 +95,82 @@ def check_data(config: kinds.Config, processes: int = 1, *, resumes: bool = Fals
         from protein.trainer.language.trained import require_released  # loads torch
 
         require_released(config.model, corpus.tokenizer)
+
+
+def with_checkpoints(layers: Layers, store_url: str | None, flags: Collection[str], *, for_sweep: bool) -> Layers:
+    """Returns layers in which `policy.init_from` names files, and the network's settings are those of these files.
+
+    What has a flag stays as it is, and then the file may not fit. The network is not searched.
+
+    Args:
+        layers: in which it may name runs and sweeps, also as choices.
+        store_url: of the store of the sweeps; None: the usual one.
+        flags: the dotted names of the settings that have a flag.
+        for_sweep: the layers are of a sweep, whose definition may not change.
+
+    Raises:
+        UsageError: there is no such checkpoint, or it is not an agent's.
+    """
+    if layers.kind is not kinds.PPO:
+        return layers
+    setting = layers.settings[INIT_FROM]
+    named = [name for name in (setting.value, *setting.range.get("choices", ())) if isinstance(name, str) and name]
+    if not named:
+        return layers
+    files = {name: str(_checkpoint(name, store_url, for_sweep=for_sweep)) for name in named}
+    swept = {
+        key: [files.get(one, one) if isinstance(one, str) else one for one in given]
+        if isinstance(given, list)
+        else given
+        for key, given in setting.range.items()  # of the choices, and of a belief in one of them
+    }
+    placed = dataclasses.replace(setting, value=files.get(setting.value, setting.value), range=swept)
+    layers = dataclasses.replace(layers, settings={**layers.settings, INIT_FROM: placed})
+    first = files[named[0]]
+    header = resuming.checkpoint_header(Path(first))
+    network = None if header is None else header.get("config", {}).get("policy")
+    if not isinstance(network, Mapping):
+        what = "no whole checkpoint" if header is None else "of no agent, as it has no [policy]"
+        raise UsageError(f"{INIT_FROM}: {first} is {what}; name another one")
+    # Code of a user's own is not loaded because a file names it: the config has to name it, too.
+    left_out = {INIT_FROM, "policy.module", *flags}
+    taken = {f"policy.{name}": value for name, value in network.items()}
+    known = {name: value for name, value in taken.items() if name in layers.settings and name not in left_out}
+    return layers.with_values(known, first)
+
+
+def _checkpoint(name: str, store_url: str | None, *, for_sweep: bool) -> Path:
+    """Returns the checkpoint that a path, a run's folder, or a sweep and its trial name. Raises `UsageError`."""
+    from protein.api.answers import Answers  # loads the engine
+
+    path = Path(name)
+    path = path / resuming.TRAINERS_FILE if path.is_dir() else path
+    if path.is_file():
+        return path.absolute()
+    sweep_name, _, number = name.rpartition("/")
+    by_trial = bool(sweep_name) and number.isdigit()
+    unknown = f"{INIT_FROM}: {name} is no checkpoint and no run's folder"
+    try:
+        with stores.opened(store_url) as store:
+            sweep = stores.find(store, sweep_name if by_trial else name)
+            if by_trial:
+                trials: Sequence[TrialRecord] = [stores.find_trial(store, sweep, int(number))]
+            else:
+                trials = Answers(store, sweep).recommendation(None).chosen.trials  # all of them runs of one config
+    except ProteinError as error:
+        raise UsageError(f"{unknown}; and {error}") from error
+    folder = stores.artifact_directory(stores.url(store_url), sweep.spec.name)
+    left = {trial.number: resuming.located(trial, folder).artifact("checkpoint") for trial in trials}
+    found = {number: Path(path) for number, path in left.items() if path is not None and Path(path).is_file()}
+    trial_name = f"{sweep.spec.name}/{next(iter(found or left))}"
+    if not found:
+        raise UsageError(f"{INIT_FROM}: trial {trial_name} has left no checkpoint; name another one")
+    if for_sweep and not by_trial:
+        raise UsageError(
+            f"{INIT_FROM}: the trial that sweep '{name}' recommends may become another one; name the trial, which is"
+            f" now {trial_name}"
+        )
+    return next(iter(found.values())).absolute()
 
 
 def _has_memory(config: RunConfig, spec: EnvSpec, device: str) -> bool:

@@ -22,7 +22,7 @@ from protein.api.overview import findings
 from protein.api.plan import Beginning, Plan, asked
 from protein.api.plan import run as run_plan
 from protein.api.recommended import Recommendation, best_cut_short, cut_short_note, score_range
-from protein.api.training import require_device
+from protein.api.training import require_device, with_checkpoints
 from protein.cli import INTERRUPTED_CODE, overview
 from protein.cli.arguments import SweepArguments
 from protein.cli.help import SWEEP_GROUPS
@@ -199,6 +199,7 @@ def define(command: Command, console: Console) -> tuple[SweepSpec, SweepConfig, 
 
     def loaded(*, gpu: bool) -> Layers:
         found = load(env, config_file=arguments.config, flags=command.values, for_sweep=True, gpu=gpu)
+        found = with_checkpoints(found, arguments.store, command.values, for_sweep=True)
         return _for_processes(found, _settings(arguments, found).gpus_per_trial or 1)
 
     layers = loaded(gpu=False)

@@ -22,6 +22,7 @@ from protein.api.training import (
     require_device,
     run_directory,
     train,
+    with_checkpoints,
 )
 from protein.cli import INTERRUPTED_CODE
 from protein.cli.arguments import TrainArguments
@@ -219,7 +220,8 @@ def _config(arguments: TrainArguments, values: Mapping[str, Any], console: Conso
     if arguments.under is not None:
         raise UsageError(f"--under {arguments.under} chooses among a sweep's trials; name the sweep with --from")
     env = find_env(arguments.environment, arguments.config, envs_c.names(), flags=values)
-    config = load(env, config_file=arguments.config, flags=values).run_config()
+    layers = load(env, config_file=arguments.config, flags=values)
+    config = with_checkpoints(layers, arguments.store, values, for_sweep=False).run_config()
     require_subject(arguments.environment, config)
     return config
 
@@ -251,4 +253,5 @@ def _recommended_config(
     for change in config_changes(sweep.spec, choice, load(env)):
         console.print(f"note: {change}", soft_wrap=True)
     stored = stored_values(sweep.spec, choice.trial)
-    return load(env, stored=stored, stored_source=source, flags=values).run_config()
+    layers = load(env, stored=stored, stored_source=source, flags=values)
+    return with_checkpoints(layers, arguments.store, values, for_sweep=False).run_config()

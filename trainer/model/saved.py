@@ -129,10 +129,15 @@ def require_env(saved: SavedPolicy, path: Path, spec: EnvSpec) -> None:
             f"cannot use {path}: it was trained on '{saved.config.env.name}', not on '{spec.name}': "
             f"give --env {saved.config.env.name} or another checkpoint"
         )
+    require_form(saved, path, spec)
+
+
+def require_form(saved: SavedPolicy, path: Path, spec: EnvSpec, remedy: str = "train it again") -> None:
+    """Raises `CheckpointError` unless the environment has the observations and actions of the checkpoint's."""
     there = (saved.observation_shape, saved.action_sizes, saved.continuous_actions)
     here = (spec.observation_shape, spec.action_sizes, spec.continuous_actions)
     if there != here:
         raise CheckpointError(
             f"cannot use {path}: it expects (observation shape, choices, continuous actions) {there}, "
-            f"'{spec.name}' now has {here}: train it again"
+            f"'{spec.name}' {'now ' if spec.name == saved.config.env.name else ''}has {here}: {remedy}"
         )

@@ -214,7 +214,7 @@ def facts_of(config: RunConfig, devices: Sequence[torch.device], threads: int) -
         "devices": [_device_facts(device) for device in devices],
         "versions": [str(torch.__version__), _own_version()],
         "env": [config.env.name, config.env.args, config.env.num_envs],
-        "policy": dataclasses.asdict(config.policy),
+        "policy": {name: value for name, value in dataclasses.asdict(config.policy).items() if name != "init_from"},
         "precision": [train.precision, train.update_precision, train.train_fp16],
         "powers": [round(math.log2(size)) for size in (train.horizon, train.minibatch_size)],
         "update": [train.optimizer, train.accumulation_steps, train.update_epochs, train.graphs],

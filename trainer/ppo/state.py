@@ -7,7 +7,7 @@ process reads its own part back.
 import collections
 import dataclasses
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +28,8 @@ from ..progress import Progress
 from .overlap import Snapshot
 from .rollout import Rollout
 from .update import PPO
+
+_OF_THE_BEGINNING = ("init_from", "log_std_init")  # settings of a network that has not learnt yet
 
 
 class ScoreSummary(NamedTuple):
@@ -157,12 +159,10 @@ class TrainingState:
                 "use the same [selfplay] settings"
             )
         checkpoints.load_weights_(self.policy, saved.group("policy"), path)
-        _require_same_policy(saved.config.policy, config.policy, path)
-        scaling, train = saved.group("scaling"), config.train
-        _require_same_treatment(scaling, config, path)
+        _require_same_policy(saved.config.policy, config.policy, f"resume {path}")
+        _require_same_treatment(saved.group("scaling"), config, f"resume {path}")
         try:
-            agents, device = self.rollout.num_agents, self.rollout.device
-            self.rollout.condition(restored(scaling, agents, gamma=train.gamma, clip=train.reward_clip, device=device))
+            self._condition(saved, config)
             self.ppo.set_state(saved.group("optimizer"))
             self.rollout.set_state(saved.group(_rollouts(saved)[world.rank]))
             if self.snapshot is not None:
@@ -176,6 +176,43 @@ class TrainingState:
             raise CheckpointError(f"cannot resume {path}: its state does not fit this run: {error}") from error
         return saved.checkpoint
 
+    def begin_(self, path: Path, config: RunConfig) -> str:
+        """Takes over what another run has learnt: the weights, and what scales observations and rewards.
+
+        Returns a line about it. The optimiser, the environments and all counters stay those of this run.
+
+        Raises:
+            CheckpointError: it is of another form of environment, or another network.
+        """
+        saved = read_beginning(path, config, self.spec)
+        checkpoints.load_weights_(self.policy, saved.group("policy"), path)
+        self._condition(saved, config)
+        if self.snapshot is not None:
+            self.snapshot.take(self.ppo.weights)
+        run = saved.checkpoint
+        score = "" if run.score is None else f", score {run.score:.4g}"
+        return f"begins with the weights in {path}: {saved.config.env.name}, {run.steps:,} steps{score}"
+
+    def _condition(self, saved: policies.SavedPolicy, config: RunConfig) -> None:
+        """Treats observations and rewards as a checkpoint's run has. Raises `KeyError` for one that is incomplete."""
+        agents, device, train = self.rollout.num_agents, self.rollout.device, config.train
+        scaling = saved.group("scaling")
+        self.rollout.condition(restored(scaling, agents, gamma=train.gamma, clip=train.reward_clip, device=device))
+
+
+def read_beginning(path: Path, config: RunConfig, spec: EnvSpec) -> policies.SavedPolicy:
+    """Returns what of a checkpoint a run of this config can begin with, on an environment of the same form.
+
+    Raises:
+        CheckpointError: it is of another form of environment, of another network, or treats its observations otherwise.
+    """
+    file = path / checkpoints.FILE_NAME if path.is_dir() else path
+    saved = policies.read(file, prefix=policies.ACTING)
+    policies.require_form(saved, file, spec, remedy="begin with a checkpoint of that form")
+    _require_same_policy(saved.config.policy, config.policy, f"begin with {file}", besides=_OF_THE_BEGINNING)
+    _require_same_treatment(saved.group("scaling"), config, f"begin with {file}")
+    return saved
+
 
 def _rollouts(saved: policies.SavedPolicy) -> list[str]:
     """Returns the names of the groups that hold each process's environments: `rollout`, `rollout1`, ..."""
@@ -183,18 +220,18 @@ def _rollouts(saved: policies.SavedPolicy) -> list[str]:
     return sorted((group for group in groups if group.startswith("rollout")), key=lambda group: (len(group), group))
 
 
-def _require_same_policy(was: PolicyConfig, now: PolicyConfig, path: Path) -> None:
+def _require_same_policy(was: PolicyConfig, now: PolicyConfig, what: str, besides: Collection[str] = ()) -> None:
     """Raises `CheckpointError` for another network: one of the same shapes may still be another, as with tanh."""
     for field in dataclasses.fields(PolicyConfig):
         one, other = getattr(was, field.name), getattr(now, field.name)
-        if one != other:
+        if one != other and field.name not in besides:
             raise CheckpointError(
-                f"cannot resume {path}: it was trained with policy.{field.name} {one}, not {other}: "
+                f"cannot {what}: it was trained with policy.{field.name} {one}, not {other}: "
                 "use the same [policy] settings"
             )
 
 
-def _require_same_treatment(scaling: Mapping[str, torch.Tensor], config: RunConfig, path: Path) -> None:
+def _require_same_treatment(scaling: Mapping[str, torch.Tensor], config: RunConfig, what: str) -> None:
     """Raises `CheckpointError` where the run would treat observations or rewards otherwise than the one before."""
     train = config.train
     for name, option, value, on in (
@@ -204,6 +241,6 @@ def _require_same_treatment(scaling: Mapping[str, torch.Tensor], config: RunConf
         was_on = f"{name}.count" in scaling
         if value != "auto" and (value == on) != was_on:
             raise CheckpointError(
-                f"cannot resume {path}: it was trained with train.{option} {on if was_on else 'off'}, not {value}: "
+                f"cannot {what}: it was trained with train.{option} {on if was_on else 'off'}, not {value}: "
                 f"use '{on if was_on else 'off'}' or 'auto'"
             )

@@ -233,7 +233,11 @@ class Training:
             pass
 
     def _begin(self) -> list[str]:
-        """Decides what is done to observations and rewards; returns what to say about it."""
+        """Decides what is done to observations and rewards, and with which weights; returns what to say about it."""
+        if path := self._config.policy.init_from:
+            notes = [self._state.begin_(Path(path), self._config)]
+            self._rollout.reset(self._envs_seed)  # also a pool of self-play, which begins with these weights
+            return notes
         conditioning, notes, used = decided(
             self._envs, self._config.train, seed=self._random_seed, device=self._rollout.device, world=self._world
         )
