@@ -33,6 +33,8 @@
  *     15 16 if the last move was blocked   16 16 times the share of the tribe's slots that are held
  *     17 + 5 k: of good k, 16 if it is on the own tile; then how far north, east, south and west of here, times 3, its
  *        nearest tile in the window is (by rows and columns together; of equals the first, row by row)
+ *     37 16 if a stranger, an agent of another tribe, is beside it   38..41 the same way to the nearest stranger
+ *     42..45 16 for the direction of the last frame's move: north, east, south, west
  * Actions (three components, held for `frame_skip` frames; any other value is the caller's error; those of idle slots
  *   are ignored):
  *   0  move: 0 stay, 1 north, 2 east, 3 south, 4 west. Barriers and agents block.
@@ -40,13 +42,14 @@
  *      1 gather: takes 1 + level units from the target, or from its own tile if none are there, as far as they are
  *        there and can be carried (8 of each good)
  *      2 consume one carried unit of food or water, the need that is lower (if only one is carried, that): it gains
- *        FRONTIER_UNIT
+ *        FRONTIER_UNIT, as far as there is room for it
  *      3 build a wall of strength 4 + 3 x level on the target, which must be bare and free, for 2 wood
- *      4 strike the agent of another tribe, or else the wall, on the target: 1 + level damage, one more with ore. It
- *        costs one of `fed`. Who fells an agent takes what it carried, as far as it can carry it; the rest is lost
+ *      4 strike the stranger on the target, or else the first one beside it in the order of the targets, or else the
+ *        wall on the target: 1 + level damage, one more with ore. It costs one of `fed`. Who fells an agent takes what
+ *        it carried, as far as it can carry it; the rest is lost
  *      5 trade with the agent on the target: one unit of the good that each has most of (of equals the first), if
  *        these differ and each has at least two
- *   2  target of the act: 0 its own tile, 1 north, 2 east, 3 south, 4 west. Acts 3, 4 and 5 need a neighbour.
+ *   2  target of the act: 0 its own tile, 1 north, 2 east, 3 south, 4 west. Acts 3 and 5 need a neighbour.
  * A frame: the land grows; agents move and act one after the other, beginning at a slot that shifts by
  *   FRONTIER_PER_TRIBE + 1 each frame; then bodies change, by slot. Scripts decide once for a step, from what was there
  *   at its beginning, as the caller does.
@@ -56,8 +59,10 @@
  *             has less of, and gathers it on arrival; without one in sight it wanders
  *   defender  the same, but it first strikes a stranger beside it that has less health, or any if it was struck within
  *             the last 16 frames; and with plenty of both it looks for ore
- * Reward: .01 for each frame lived, .05 for each unit of food or water that it gathers, .1 for FRONTIER_UNIT that these
- *   restored, -1 for falling. What it gathers it can only carry, eat or trade away, so nothing is earned in a circle.
+ * Reward: .01 for each frame lived, .1 for each unit of food or water that it gathers or takes from whom it fells, .05
+ *   for FRONTIER_UNIT that these restored, -.1 for FRONTIER_UNIT that they could have restored to a fuller body and did
+ *   not, .1 for each health that it takes from a stranger, -1 for falling. What it gathers it can only carry, eat or
+ *   trade away, so nothing is earned in a circle.
  * Ends: each agent alone. Terminal when it falls, truncated when it leaves; its slot is then idle. `frontier_playing`
  *   says who acts in the next step. In the step in which an agent is born to an idle slot, that row is terminal too, so
  *   that memory begins anew: it ends no episode, and its observation is the newborn's first. Idle rows are rewarded
@@ -68,8 +73,8 @@
  * RNG draws (state in the struct): at a reset one for the homes and two for each patch; then, as at the end of a step,
  *   one for each tile that a birth tries (row from the upper 16 bits, column from the lower). Scripts draw none.
  * Cost: tiles hold who stands on them, so a step's cost per agent does not depend on how many there are. A world takes
- *   sizeof(frontier_t): 5 bytes a tile, a margin of 5 tiles included, and 40 an agent: 28 kB for 16 agents on
- *   64 x 64 tiles, 100 kB for 128 on 128 x 128, 395 kB for 1,024 on 256 x 256.
+ *   sizeof(frontier_t): 5 bytes a tile, a margin of 5 tiles included, and 48 an agent: 28 kB for 16 agents on
+ *   64 x 64 tiles, 101 kB for 128 on 128 x 128, 403 kB for 1,024 on 256 x 256.
  * Buffers are borrowed for the call; every call writes every element of each output that it is given. No allocation,
  * no output, no exit. Arithmetic is on integers but for the reward, a sum of products of small integers and constants.
  */
@@ -120,7 +125,7 @@
 #define FRONTIER_SCORE_LOW 1.0
 #define FRONTIER_SCORE_HIGH 1024.0
 #ifndef FRONTIER_SOLVED_SCORE
-#define FRONTIER_SOLVED_SCORE 556.0
+#define FRONTIER_SOLVED_SCORE 580.0
 #endif
 #define FRONTIER_MAX_FRAMES 1024
 
@@ -155,7 +160,9 @@ typedef struct frontier_agent_t {
     int32_t age;
     int32_t decisions;
     int32_t restored; /* by food and water, since it was born */
-    int32_t gathered; /* of food and water, since it was born */
+    int32_t gathered; /* of food and water, loot included, since it was born */
+    int32_t wasted;   /* of what these could have restored, since it was born */
+    int32_t dealt;    /* health taken from strangers, since it was born */
     uint16_t uses[FRONTIER_SKILLS];
     int16_t fed, watered;
     uint8_t pack[FRONTIER_GOODS];
@@ -163,7 +170,7 @@ typedef struct frontier_agent_t {
     uint8_t struck;  /* FRONTIER_STRUCK when it is struck, then one less each frame */
     uint8_t did;     /* the last frame's act, if it had an effect */
     uint8_t blocked; /* whether the last frame's move was */
-    uint8_t unused;  /* no padding is left uninitialised */
+    uint8_t moved;   /* the last frame's move, 0 if it was blocked */
 } frontier_agent_t;
 
 typedef struct frontier_t {
@@ -259,6 +266,7 @@ static inline int32_t frontier_consume(frontier_agent_t *agent) {
     agent->pack[good] = (uint8_t)(agent->pack[good] - 1);
     *need = (int16_t)(*need + restored);
     agent->restored += restored;
+    agent->wasted += FRONTIER_UNIT - restored;
     return 1;
 }
 
@@ -270,25 +278,39 @@ static inline int32_t frontier_build(frontier_t *env, frontier_agent_t *agent, i
     return 1;
 }
 
+/* Whether the agent on a cell, if there is one, is of another tribe than a slot. */
+static inline int32_t frontier_strange(const frontier_t *env, int32_t slot, int32_t cell) {
+    return env->holder[cell] != 0 && frontier_tribe(env->holder[cell] - 1) != frontier_tribe(slot);
+}
+
 static inline int32_t frontier_strike(frontier_t *env, int32_t slot, int32_t cell) {
     frontier_agent_t *agent = &env->agents[slot];
+    for (int32_t target = 1; target < 5 && !frontier_strange(env, slot, cell); ++target) {
+        const int32_t beside = agent->at + frontier_ahead[target];
+        if (frontier_strange(env, slot, beside)) cell = beside;
+    }
     const int32_t struck = env->holder[cell] - 1, wall = env->barrier[cell];
     const int32_t damage = 1 + frontier_level(agent, FRONTIER_STRIKING) + (agent->pack[FRONTIER_ORE] > 0);
-    if (struck >= 0 ? frontier_tribe(struck) == frontier_tribe(slot) : wall == 0 || wall == FRONTIER_EDGE) return 0;
+    if (struck >= 0 ? !frontier_strange(env, slot, cell) : wall == 0 || wall == FRONTIER_EDGE) return 0;
     if (agent->fed > 0) agent->fed = (int16_t)(agent->fed - 1);
     if (struck < 0) {
         env->barrier[cell] = (uint8_t)(wall - frontier_least(wall, damage));
         return 1;
     }
     frontier_agent_t *other = &env->agents[struck];
-    other->health = (uint8_t)(other->health - frontier_least(other->health, damage));
+    const int32_t dealt = frontier_least(other->health, damage);
+    other->health = (uint8_t)(other->health - dealt);
+    agent->dealt += dealt;
     other->struck = FRONTIER_STRUCK;
     if (other->health > 0) {
         frontier_stand(env, struck);
         return 1;
     }
-    for (int32_t good = 0; good < FRONTIER_GOODS; ++good)
-        agent->pack[good] = (uint8_t)frontier_least(agent->pack[good] + other->pack[good], FRONTIER_PACK);
+    for (int32_t good = 0; good < FRONTIER_GOODS; ++good) {
+        const int32_t taken = frontier_least(other->pack[good], FRONTIER_PACK - agent->pack[good]);
+        agent->pack[good] = (uint8_t)(agent->pack[good] + taken);
+        agent->gathered += good <= FRONTIER_WATER ? taken : 0;
+    }
     frontier_end(env, struck, FRONTIER_FELL);
     return 1;
 }
@@ -325,12 +347,13 @@ static inline void frontier_act(frontier_t *env, int32_t slot, const int32_t *ac
         agent->at = to;
         frontier_stand(env, slot);
     }
+    agent->moved = (uint8_t)(agent->blocked ? 0 : action[0]);
     const int32_t cell = agent->at + frontier_ahead[action[2]], beside = action[2] != 0;
     int32_t effect = 0;
     if (act == FRONTIER_GATHER) effect = frontier_gather(env, agent, cell);
     if (act == FRONTIER_CONSUME) effect = frontier_consume(agent);
     if (act == FRONTIER_BUILD && beside) effect = frontier_build(env, agent, cell);
-    if (act == FRONTIER_STRIKE && beside) effect = frontier_strike(env, slot, cell);
+    if (act == FRONTIER_STRIKE) effect = frontier_strike(env, slot, cell);
     if (act == FRONTIER_TRADE && beside) effect = frontier_trade(env, agent, cell);
     agent->did = (uint8_t)(effect ? act : 0);
     if (effect && skills[act] >= 0 && agent->uses[skills[act]] < UINT16_MAX)
@@ -440,23 +463,29 @@ static inline void frontier_observe(const frontier_t *env, int32_t slot, uint8_t
     own[14] = agent->did ? 16 : 0;
     own[15] = agent->blocked ? 16 : 0;
     own[16] = (uint8_t)(env->held[tribe] * 16 / FRONTIER_PER_TRIBE);
-    int32_t nearest[FRONTIER_GOODS] = {99, 99, 99, 99}, rows[FRONTIER_GOODS] = {0}, columns[FRONTIER_GOODS] = {0};
+    /* The nearest of each good and, as a fifth kind, of strangers. */
+    int32_t nearest[FRONTIER_GOODS + 1] = {99, 99, 99, 99, 99}, rows[FRONTIER_GOODS + 1] = {0};
+    int32_t columns[FRONTIER_GOODS + 1] = {0};
     for (int32_t i = 0; i < FRONTIER_WINDOW_CELLS; ++i) {
-        if ((ground[i] & 15) == 0) continue;
-        const int32_t good = (ground[i] >> 4) - 1;
+        const int32_t stranger = folk[i] != 0 && (folk[i] >> 4) != tribe + 1, units = (ground[i] & 15) != 0;
+        if (!stranger && !units) continue;
         const int32_t row = i / FRONTIER_WINDOW - FRONTIER_VISION, column = i % FRONTIER_WINDOW - FRONTIER_VISION;
         const int32_t distance = (row < 0 ? -row : row) + (column < 0 ? -column : column);
-        if (distance >= nearest[good]) continue;
-        nearest[good] = distance;
-        rows[good] = row;
-        columns[good] = column;
+        const int32_t kinds[2] = {units ? (ground[i] >> 4) - 1 : -1, stranger ? FRONTIER_GOODS : -1};
+        for (int32_t k = 0; k < 2; ++k) {
+            if (kinds[k] < 0 || distance >= nearest[kinds[k]]) continue;
+            nearest[kinds[k]] = distance;
+            rows[kinds[k]] = row;
+            columns[kinds[k]] = column;
+        }
     }
-    for (int32_t good = 0; good < FRONTIER_GOODS; ++good) {
-        uint8_t *way = own + 17 + 5 * good;
-        way[0] = nearest[good] == 0 ? 16 : 0;
-        way[rows[good] < 0 ? 1 : 3] = (uint8_t)(3 * (rows[good] < 0 ? -rows[good] : rows[good]));
-        way[columns[good] < 0 ? 4 : 2] = (uint8_t)(3 * (columns[good] < 0 ? -columns[good] : columns[good]));
+    for (int32_t kind = 0; kind <= FRONTIER_GOODS; ++kind) {
+        uint8_t *way = own + 17 + 5 * kind;
+        way[0] = nearest[kind] == (kind == FRONTIER_GOODS) ? 16 : 0;
+        way[rows[kind] < 0 ? 1 : 3] = (uint8_t)(3 * (rows[kind] < 0 ? -rows[kind] : rows[kind]));
+        way[columns[kind] < 0 ? 4 : 2] = (uint8_t)(3 * (columns[kind] < 0 ? -columns[kind] : columns[kind]));
     }
+    if (agent->moved != 0) own[41 + agent->moved] = 16;
 }
 
 /* Returns where the nearest units of a good are in an agent's window (of equals the first, row by row), or -1. */
@@ -580,8 +609,12 @@ static inline void frontier_reset(frontier_t *env, uint8_t *observations) {
         frontier_observe(env, agent, observations + agent * FRONTIER_OBSERVATION_SIZE);
 }
 
-static inline float frontier_reward(int32_t frames, int32_t gathered, int32_t restored, int32_t fell) {
-    return 0.01f * (float)frames + 0.05f * (float)gathered + (0.1f / FRONTIER_UNIT) * (float)restored - (float)fell;
+/* What an agent has earned from one moment of its life to another. */
+static inline float frontier_reward(const frontier_agent_t *then, const frontier_agent_t *now) {
+    return 0.01f * (float)(now->age - then->age) +
+           0.1f * (float)(now->gathered - then->gathered + now->dealt - then->dealt) +
+           (0.05f / FRONTIER_UNIT) * (float)(now->restored - then->restored) -
+           (0.1f / FRONTIER_UNIT) * (float)(now->wasted - then->wasted) - (float)(now->state == FRONTIER_FELL);
 }
 
 static inline void frontier_step(frontier_t *env, const int32_t *actions, int32_t frame_skip, uint8_t *observations,
@@ -629,9 +662,7 @@ static inline void frontier_step(frontier_t *env, const int32_t *actions, int32_
         const frontier_agent_t *agent = &env->agents[slot];
         const int32_t fell = agent->state == FRONTIER_FELL, idle = agent->state == FRONTIER_IDLE || born[slot];
         frontier_observe(env, slot, observations + slot * FRONTIER_OBSERVATION_SIZE);
-        rewards[slot] = idle ? 0.0f
-                             : frontier_reward(agent->age - before[slot].age, agent->gathered - before[slot].gathered,
-                                               agent->restored - before[slot].restored, fell);
+        rewards[slot] = idle ? 0.0f : frontier_reward(&before[slot], agent);
         terminals[slot] = (uint8_t)(fell || born[slot]);
         truncations[slot] = agent->state == FRONTIER_LEFT;
     }
@@ -641,9 +672,10 @@ static inline void frontier_step(frontier_t *env, const int32_t *actions, int32_
 static inline void frontier_episode(const frontier_t *env, int32_t agent, float *score, float *return_,
                                     int32_t *length) {
     assert(env && agent >= 0 && agent < FRONTIER_AGENTS_PER_ENV && score && return_ && length);
+    static const frontier_agent_t newborn = {0};
     const frontier_agent_t *ended = &env->agents[agent];
     *score = (float)ended->age;
-    *return_ = frontier_reward(ended->age, ended->gathered, ended->restored, ended->state == FRONTIER_FELL);
+    *return_ = frontier_reward(&newborn, ended);
     *length = ended->decisions;
 }
 

@@ -24,9 +24,9 @@ SIZES = {"frontier16": (16, 64, 1), "frontier": (128, 128, 1), "frontier1024": (
 SIZES["frontier_tribes"] = (128, 128, 4)  # slots, side, tribes that are the caller's
 
 AGENT = np.dtype(
-    [(name, np.int32) for name in ("at", "age", "decisions", "restored", "gathered")]
+    [(name, np.int32) for name in ("at", "age", "decisions", "restored", "gathered", "wasted", "dealt")]
     + [("uses", np.uint16, 3), ("fed", np.int16), ("watered", np.int16), ("pack", np.uint8, 4)]
-    + [(name, np.uint8) for name in ("state", "health", "struck", "did", "blocked", "unused")]
+    + [(name, np.uint8) for name in ("state", "health", "struck", "did", "blocked", "moved")]
 )
 HEADER = 80  # bytes of a state before the first struct
 
@@ -123,6 +123,7 @@ class Reference:
         agent.blocked = int(move > 0 and not self.free(ahead))
         if move and not agent.blocked:
             agent.place = ahead
+        agent.moved = 0 if agent.blocked else move
         there = agent.place[0] + AHEAD[target][0], agent.place[1] + AHEAD[target][1]
         other = self.who(there) if target else None
         effect = False
@@ -143,20 +144,28 @@ class Reference:
                 restored = min(UNIT, FULL - getattr(agent, need))
                 setattr(agent, need, getattr(agent, need) + restored)
                 agent.restored += restored
+                agent.wasted += UNIT - restored
                 agent.pack[good] -= 1
                 effect = True
         elif act == BUILD and target and self.free(there) and self.good[there] < 0 and agent.pack[WOOD] >= 2:
             agent.pack[WOOD] -= 2
             self.wall[there] = 4 + 3 * self.level(agent, 1)
             effect = True
-        elif act == STRIKE and target:
+        elif act == STRIKE:
+            beside = [self.who((agent.place[0] + row, agent.place[1] + column)) for row, column in AHEAD[1:]]
+            strangers = [who for who in beside if who is not None and who.tribe != agent.tribe]
+            if other is None or other.tribe == agent.tribe:
+                other = strangers[0] if strangers else other
             damage = 1 + self.level(agent, 2) + (agent.pack[ORE] > 0)
             if other is not None and other.tribe != agent.tribe:
                 effect = True
+                agent.dealt += min(other.health, damage)
                 other.health, other.struck = max(0, other.health - damage), 16
                 if other.health == 0:
                     other.state = FELL
-                    agent.pack = [min(PACK, own + found) for own, found in zip(agent.pack, other.pack, strict=True)]
+                    loot = [min(PACK - own, found) for own, found in zip(agent.pack, other.pack, strict=True)]
+                    agent.pack = [own + found for own, found in zip(agent.pack, loot, strict=True)]
+                    agent.gathered += loot[FOOD] + loot[WATER]
             elif other is None and self.on_land(there) and self.wall[there]:
                 effect = True
                 self.wall[there] = max(0, self.wall[there] - damage)
@@ -213,7 +222,7 @@ class Reference:
     def step(self, actions: Actions, frames: int) -> SimpleNamespace:
         """Returns what a step gives but for observations, before those who ended are taken out."""
         began, slots = self.frames, len(self.agents)
-        before = [(agent.state, agent.age, agent.gathered, agent.restored) for agent in self.agents]
+        before = [vars(agent).copy() for agent in self.agents]
         for agent in self.agents:
             agent.decisions += agent.state == LIVES
         for _ in range(frames):
@@ -228,14 +237,12 @@ class Reference:
                     self.body(agent)
             self.frames += 1
         born = self.births(began, frames)
+        worth = {"age": 0.01, "gathered": 0.1, "dealt": 0.1, "restored": 0.05 / UNIT, "wasted": -0.1 / UNIT}
         rewards = [
-            0.01 * (agent.age - age)
-            + 0.05 * (agent.gathered - gathered)
-            + 0.1 / UNIT * (agent.restored - restored)
-            - (agent.state == FELL)
-            if state == LIVES
+            sum(each * (getattr(agent, what) - then[what]) for what, each in worth.items()) - (agent.state == FELL)
+            if then["state"] == LIVES
             else 0
-            for agent, (state, age, gathered, restored) in zip(self.agents, before, strict=True)
+            for agent, then in zip(self.agents, before, strict=True)
         ]
         return SimpleNamespace(
             rewards=rewards,
@@ -265,11 +272,11 @@ class Reference:
         own += [4 * self.level(agent, skill) for skill in range(3)] + [agent.age // 64]
         own += [min(8, max(-8, (home[axis] - agent.place[axis]) // 8)) + 8 for axis in (0, 1)]
         own += [agent.struck, 16 * (agent.did > 0), 16 * agent.blocked, 16 * held // self.per_tribe]
-        for plane in planes[:4]:
-            places = [(abs(i - 5) + abs(j - 5), i, j) for i, j in np.argwhere(plane).tolist()]
-            _, i, j = min(places, default=(0, 5, 5))
-            here = 16 * bool(places) * ((i, j) == (5, 5))
-            own += [here, *(3 * max(0, way) for way in (5 - i, j - 5, i - 5, 5 - j))]
+        for plane, arrived in ((0, 0), (1, 0), (2, 0), (3, 0), (6, 1)):
+            places = [(abs(i - 5) + abs(j - 5), i, j) for i, j in np.argwhere(planes[plane]).tolist()]
+            distance, i, j = min(places, default=(99, 5, 5))
+            own += [16 * (distance == arrived), *(3 * max(0, way) for way in (5 - i, j - 5, i - 5, 5 - j))]
+        own += [16 * (agent.moved == move) for move in range(1, 5)]
         planes[7].ravel()[: len(own)] = own
         return planes.ravel().astype(np.uint8)
 
