@@ -1,4 +1,6 @@
-"""Where the trials of a sweep run, as the flags of `protein sweep` name it: this machine, a Ray cluster, or Slurm.
+"""Where the trials of a sweep run, as the flags of `protein sweep` name it: this machine, or others.
+
+The others are nodes of a Ray cluster, jobs of Slurm, or workers that join through a folder.
 
 The trials themselves are run by the backend of one machine, in all of them (see `protein.run.slot`).
 """
@@ -19,6 +21,7 @@ from protein.ports import Backend
 from protein.run import slurm
 from protein.run.command import SILENCE_SECONDS, CommandBackend
 from protein.run.fleet import Fleet, Transport
+from protein.run.folder import FolderTransport
 from protein.run.machine import Slots
 from protein.run.ray import Needs, RayTransport
 from protein.run.slot import Calibrating, Copies, SlotSettings, mirror, put_probe, remove_probe
@@ -26,7 +29,7 @@ from protein.run.trainer import TrainerBackend
 from protein.types import Machine, Resources, SweepSpec, runs_trainer
 from protein.urls import without_password
 
-KINDS = ("local", "ray", "slurm")
+KINDS = ("local", "ray", "slurm", "folder")
 MAX_WORKERS = 10_000  # of a sweep on other machines, where no number is given: as many as they have room for
 
 
@@ -35,7 +38,7 @@ class Place:
     """Where trials run and their files are kept, as the user gives it.
 
     Attributes:
-        backend: "local", "ray", "ray:ADDRESS" or "slurm".
+        backend: "local", "ray", "ray:ADDRESS", "slurm", "folder" or "folder:DIR".
         artifacts: a folder or a URL; None: the folder beside the store.
         trial_cores: of one trial; None: one.
         gpus_per_trial: None: none.
@@ -51,12 +54,15 @@ class Place:
     slurm_options: str | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS or (self.address is not None and self.kind != "ray"):
-            raise UsageError(f"--backend '{self.backend}' is unknown: use local, ray, ray:HOST:PORT or slurm")
+        if self.kind not in KINDS or (self.address is not None and self.kind not in ("ray", "folder")):
+            known = "local, ray, ray:HOST:PORT, slurm or folder:DIR"
+            raise UsageError(f"--backend '{self.backend}' is unknown: use {known}")
+        if self.kind == "folder" and self.address is not None and self.artifacts is not None:
+            raise UsageError(f"--backend {self.backend}: files are kept in that folder; leave --artifacts out")
         if self.trial_cores is not None and self.trial_cores < 1:
             raise UsageError(f"--trial-cores {self.trial_cores} is below the limit of 1; use 1 or more")
         if self.trial_cores is not None and not self.is_remote:
-            raise UsageError("--trial-cores is for other machines: use it with --backend ray or --backend slurm")
+            raise UsageError("--trial-cores is for other machines: use it with --backend ray, slurm or folder")
         if self.resources is not None and self.kind != "ray":
             instead = ", or give --slurm-options" if self.kind == "slurm" else ""
             raise UsageError(f"--resources is for Ray: use it with --backend ray{instead}")
@@ -86,6 +92,8 @@ class Place:
     @property
     def folder(self) -> Path | None:
         """The folder of `artifacts`; None: they are beside the store."""
+        if self.kind == "folder" and self.address is not None:
+            return Path(self.address).expanduser()
         return None if self.artifacts is None or self.url is not None else Path(self.artifacts)
 
     def directory(self, default: Path) -> Path:
@@ -93,9 +101,9 @@ class Place:
         return default if self.folder is None else self.folder.absolute() / default.name
 
     def slots(self, workers: int | None, *, max_gpu_memory_bytes: int | None = None) -> Slots:
-        """Returns the places for trials on other machines. With Ray, their number is the cluster's to say."""
+        """Returns the places for trials on other machines. Their number is the cluster's to say, but for Slurm."""
         if workers is None:
-            workers = MAX_WORKERS if self.kind == "ray" else 1
+            workers = 1 if self.kind == "slurm" else MAX_WORKERS
         cores = self.trial_cores or 1
         return _RemoteSlots(workers=workers, cores_per_trial=cores, max_gpu_memory_bytes=max_gpu_memory_bytes)
 
@@ -103,6 +111,8 @@ class Place:
         """Returns the name of the place for a message."""
         if self.kind == "slurm":
             return "Slurm"
+        if self.kind == "folder":
+            return "workers that join through a folder"
         return f"the Ray cluster at {self.address}" if self.address else "the Ray cluster of this machine"
 
     def check(self) -> None:
@@ -214,6 +224,8 @@ def _transport(place: Place, spec: SweepSpec, workers: int, should_stop: Callabl
     if place.kind == "slurm":
         options = slurm.parse_options(place.slurm_options or "")
         return slurm.SlurmTransport(spec.name, workers=workers, cores=cores, options=options)
+    if place.kind == "folder":
+        return FolderTransport(spec.name)
     needs = Needs(cores=cores, gpus=place.gpus_per_trial or 0, resources=_resources(place.resources))
     return RayTransport(place.address, needs, should_stop=should_stop)
 

@@ -116,12 +116,13 @@ class SweepArguments(StoreArguments):
     """Your own config file: TOML, or a run's config.json. It overrides configs/default.toml and the environment's.
     One with [data] or [model] trains a language model, and overrides configs/gpt.toml."""
 
-    backend: Annotated[str, shown("local|ray[:HOST:PORT]|slurm")] = "local"
-    """Where trials run: on this machine, on the nodes of a Ray cluster, or in jobs of Slurm."""
+    backend: Annotated[str, shown("local|ray[:HOST:PORT]|slurm|folder[:DIR]")] = "local"
+    """Where trials run: on this machine, on the nodes of a Ray cluster, in jobs of Slurm, or on machines that join by
+    protein worker DIR."""
     artifacts: Annotated[str | None, shown("DIR|URL", "(default: beside the store)")] = None
     """Where trials keep their files: a folder that all machines share, or a URL such as s3://BUCKET/FOLDER."""
     trial_cores: Annotated[int | None, value_spec(int, "--trial-cores"), shown("INT", "(default: 1)")] = None
-    """With --backend ray or slurm: processor cores of one trial."""
+    """With --backend ray, slurm or folder: processor cores of one trial."""
     resources: Annotated[str | None, shown("JSON", "(default: none)")] = None
     """With --backend ray: custom resources of Ray that one trial needs, as in '{"A100": 1}'."""
     slurm_options: Annotated[str | None, shown("TEXT", "(default: none)")] = None
@@ -627,6 +628,25 @@ class RemoveArguments(StoreArguments):
 
 
 # This machine.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WorkerArguments:
+    """Run trials of the sweeps in a folder on this machine, until Ctrl-C. Workers join and leave while a sweep runs.
+
+    A sweep that is started by protein sweep --backend folder:DIR takes any number of them. A worker that leaves gives
+    its trials back, and they go on elsewhere."""
+
+    place: Positional[Annotated[str | None, shown("FOLDER", "(required)")]] = None
+    """The folder of the sweeps, as this machine sees it."""
+    slots: Annotated[int | None, value_spec(int, "--slots"), shown("INT", "(default: one a GPU of --gpus, or 1)")] = (
+        None
+    )
+    """Trials that run here at the same time."""
+    gpus: Annotated[str | None, shown("ID[,ID...]|all", "(default: the trials' choice)")] = None
+    """GPUs that trials may use, as nvidia-smi counts them, or MIG ids."""
+    until: Annotated[str | None, shown("DURATION|TIME", "(default: no end)")] = None
+    """Leave then, as in 2h, 08:00 or 2026-11-23T08:00."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

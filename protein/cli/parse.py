@@ -49,6 +49,7 @@ from protein.cli.arguments import (
     TrainArguments,
     TryArguments,
     ViewArguments,
+    WorkerArguments,
 )
 from protein.cli.help import SWEEP_GROUPS, Captured, grouped, overview, wrapped
 from protein.cli.values import given_values, with_old_unions, with_values
@@ -123,6 +124,7 @@ COMMANDS: Mapping[str, tuple[type, str]] = {
     "resume": (ResumeArguments, "steer.run_request"),
     "stop": (StopArguments, "steer.run_request"),
     "cancel": (CancelArguments, "steer.run_cancel"),
+    "worker": (WorkerArguments, "worker.run"),
     "envs": (EnvsArguments, "doctor.run_envs"),
     "doctor": (DoctorArguments, "doctor.run"),
     "mcp": (McpArguments, "mcp.run"),

@@ -331,7 +331,8 @@ def make_remote_slots(place: backends.Place, arguments: SweepArguments, settings
         ("--pin-cores", arguments.pin_cores),
     ):
         if given is not None:
-            raise UsageError(f"{flag} is for trials on this machine: leave it out with --backend {place.kind}")
+            instead = "; protein worker has --gpus" if (place.kind, flag) == ("folder", "--gpus") else ""
+            raise UsageError(f"{flag} is for trials on this machine: leave it out with --backend {place.kind}{instead}")
     return place.slots(settings.workers, max_gpu_memory_bytes=settings.max_trial_gpu_memory_bytes)
 
 

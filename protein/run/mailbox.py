@@ -10,7 +10,8 @@ annotation of its field: what does not is no message. A field that is missing ha
 is left out, so that another version can still be told from damage. A value of `Any` is plain JSON, and so is a message
 of type null.
 
-A worker is a process on a node: `python -m protein.run.mailbox FOLDER`. It is told in its folder what to run.
+A worker is a process on a node: `python -m protein.run.mailbox FOLDER [ENDS_AT]`. It is told in its folder what to
+run.
 """
 
 import contextlib
@@ -37,9 +38,9 @@ from typing import Any
 from protein.errors import ProteinError, UsageError
 from protein.ports import Finished, Job, TrialProgress
 from protein.run.command import CommandBackend
-from protein.run.slot import Alive, Close, Leaving, Note, Ready, Slot, SlotSettings, Stop, facts
+from protein.run.slot import Alive, Close, Leaving, Left, Note, Ready, Slot, SlotSettings, Stop, facts, moved
 from protein.run.trainer import TrainerBackend
-from protein.types import PREEMPTED, Direction, Outcome, Trial, TrialEnd
+from protein.types import PREEMPTED, Artifact, Direction, Outcome, Trial, TrialEnd
 
 TO_WORKER, FROM_WORKER = "to-worker", "from-worker"  # files in a worker's folder
 ALIVE = "alive"  # a file in the sweep's folder, in which those of its workers are
@@ -48,12 +49,13 @@ DEAD_SECONDS = 120.0  # after which a silent side is taken for dead
 POLL_SECONDS = 0.1  # between a worker's looks at its trial and its messages
 SETTINGS_SECONDS = 60.0  # within which the first message must be there
 MAX_BUSY_SECONDS = 1800.0  # with one trial's start, after which it counts as hung
+READY = "ready"  # what a worker prints when it can take trials
 _LENGTH = struct.Struct("<q")
 MAX_READ_BYTES = 16 << 20  # of one look
 MAX_MESSAGE_BYTES = MAX_READ_BYTES - _LENGTH.size  # a longer one could never be read whole
 _TYPES: dict[str, Any] = {
     kind.__name__: kind
-    for kind in (SlotSettings, Job, Stop, Close, Ready, Alive, Leaving, Note, TrialProgress, Finished)
+    for kind in (SlotSettings, Job, Stop, Close, Ready, Alive, Leaving, Left, Note, TrialProgress, Finished)
 }
 _BACKENDS = {kind.__name__: kind for kind in (TrainerBackend, CommandBackend)}  # that a worker is told to make
 _LARGEST = 2**63  # a whole number beyond it fits no store
@@ -64,16 +66,23 @@ class MessageError(ProteinError):
 
 
 class Outbox:
-    """The writing end of a file of messages."""
+    """The writing end of a file of messages.
+
+    The file is opened for each message: what was written is seen by other machines once it is closed, on network file
+    systems, too. Where it cannot be written, as on a full disk, its messages wait for the next attempt.
+    """
 
     def __init__(self, file: Path) -> None:
-        self._file = file.open("ab", buffering=0)
+        file.touch()
+        self._path = file
+        self._at = file.stat().st_size  # where the next message begins
+        self._unsent = b""
 
     def send(self, *messages: Any) -> None:
-        """Appends messages, in one write.
+        """Adds messages, and writes all that were not written before.
 
         Raises:
-            OSError: the file cannot be written.
+            OSError: the file cannot be written now. The messages are kept.
             UsageError: a message is too long.
         """
         data = b""
@@ -85,11 +94,22 @@ class Outbox:
                     f"{what}, and the limit is {MAX_MESSAGE_BYTES:,}; make the config or the curve smaller"
                 )
             data += _LENGTH.pack(len(content)) + content
-        self._file.write(data)
-        os.fsync(self._file.fileno())  # so that other machines see it
+        self._unsent += data
+        self.flush()
 
-    def close(self) -> None:
-        self._file.close()
+    def flush(self) -> None:
+        """Writes what could not be written before. Raises `OSError` where it still cannot be."""
+        if not self._unsent:
+            return
+        # A part of it may have been written: it has one writer, so the same bytes are put at the same place again.
+        file = os.open(self._path, os.O_WRONLY | os.O_NOFOLLOW)
+        try:
+            written = 0
+            while written < len(self._unsent):
+                written += os.pwrite(file, self._unsent[written:], self._at + written)
+        finally:
+            os.close(file)
+        self._at, self._unsent = self._at + len(self._unsent), b""
 
 
 class Inbox:
@@ -161,10 +181,15 @@ class Silence:
         return self._seconds > DEAD_SECONDS
 
 
-def show_life(folder: Path) -> threading.Event:
-    """Shows workers that the sweep of this folder lives, until the event that is returned is set."""
+def show_life(new: Path, folder: Path) -> threading.Event:
+    """Moves a new folder of messages to its place, and shows there that its sweep lives.
+
+    Returns:
+        The event that ends that.
+    """
     closed = threading.Event()
-    (folder / ALIVE).write_text("0")
+    (new / ALIVE).write_text("0")
+    new.rename(folder)
 
     def run() -> None:
         for count in itertools.count(1):
@@ -181,11 +206,16 @@ class Worker:
     """A slot that talks to its sweep through files. It runs trial after trial.
 
     It ends when it is told to; when its allocation ends, which is announced by a signal (of Slurm, SIGUSR1 some time
-    before, SIGTERM for a preemption): the trial then writes its checkpoint and is given back; and when the sweep has
-    been silent for `DEAD_SECONDS`, or its folder of messages is gone: nobody would take the result.
+    before, SIGTERM for a preemption) or by the death of the process that started it: the trial then writes its
+    checkpoint and is given back; and when the sweep has been silent for `DEAD_SECONDS`, or its folder of messages is
+    gone: nobody would take the result. After SIGUSR2 it ends with its trial.
+
+    The folder of messages is in that of the sweep's artifacts. This machine may see that under another path.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, ends_at: float = math.inf) -> None:
+        """`ends_at`: when it will be told to end, on the wall clock of this machine."""
+        self._folder, self._ends_at, self._parent = folder, ends_at, os.getppid()
         self._inbox, self._outbox = Inbox(folder / TO_WORKER), Outbox(folder / FROM_WORKER)
         self._alive = folder.parent / ALIVE
         self._heard, self._silence = "", Silence()
@@ -194,19 +224,23 @@ class Worker:
         self._looked = time.monotonic()  # when the loop last went round
         self._trial: Trial | None = None
         self._signal = ""  # the one that has announced the end
-        self._leaving = False
-        for number in (signal.SIGUSR1, signal.SIGTERM):
+        self._leaving = self._last_trial = self._told_trial = False
+        for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM):
             signal.signal(number, self._on_signal)
 
-    def run(self) -> None:
+    def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
+        """Runs trials until it ends. `on_ready` is called before the first one."""
         settings = self._settings()
         if any(isinstance(message, Close) for message in self._early):  # before it is measured how fast the node is
-            self._outbox.close()
             return
+        self._theirs, self._ours = settings.artifacts, self._folder.parents[1]
+        settings = dataclasses.replace(settings, artifacts=self._ours)
         slot = Slot(settings)
         threading.Thread(target=self._say_alive, daemon=True).start()
         try:
-            self._send(Ready(facts=facts(settings), seconds_left=seconds_left()))
+            left = min(one for one in (seconds_left(), self._ends_at - time.time()) if one is not None)
+            self._send(Ready(facts=facts(settings), seconds_left=None if left == math.inf else left))
+            on_ready()
             while not (self._leaving and self._trial is None) and self._sweep_lives():
                 self._looked = time.monotonic()
                 if self._is_told_to_end(slot):
@@ -216,32 +250,35 @@ class Worker:
         finally:
             slot.close()
             self._done.set()
-            with self._turn:
-                self._outbox.close()
+            self._send(Left())
 
     def _send(self, *messages: object) -> None:
-        with self._turn:
+        with self._turn, contextlib.suppress(OSError):  # such as a full disk: they wait for the next attempt
             self._outbox.send(*messages)
 
     def _say_alive(self) -> None:
         """Says that the worker lives, also while it starts a trial, for which it may copy large checkpoints."""
         while not self._done.wait(ALIVE_SECONDS):
             if time.monotonic() - self._looked < MAX_BUSY_SECONDS:
-                with contextlib.suppress(OSError, ValueError):  # it is closed just now; or the loop will say it
-                    self._send(Alive())
+                self._send(Alive())
 
     def _on_signal(self, number: int, _: object) -> None:
-        self._signal = signal.Signals(number).name
+        if number == signal.SIGUSR2:
+            self._last_trial = True
+        else:
+            self._signal = f"it was sent {signal.Signals(number).name}"
 
     def _settings(self) -> SlotSettings:
         until = time.monotonic() + SETTINGS_SECONDS
-        while time.monotonic() < until:
+        while time.monotonic() < until and not self._signal:
             if messages := self._inbox.receive():
                 settings, *self._early = messages
                 if not isinstance(settings, SlotSettings):
                     raise ProteinError("the first message of the sweep is none to begin with; submit the job again")
                 return settings
             time.sleep(POLL_SECONDS)
+        if self._signal:
+            raise ProteinError(f"the worker ends before it has begun: {self._signal}")
         raise ProteinError(f"no message of the sweep within {SETTINGS_SECONDS:.0f} s: is the folder shared?")
 
     def _is_told_to_end(self, slot: Slot) -> bool:
@@ -258,6 +295,13 @@ class Worker:
 
     def _start(self, slot: Slot, job: Job) -> None:
         reason = "its worker is about to end"
+        here = {self._theirs: self._ours}
+        job = dataclasses.replace(
+            job,
+            directory=moved(job.directory, here),
+            continues=None if job.continues is None else moved(job.continues, here),
+            resumes=None if job.resumes is None else moved(job.resumes, here),
+        )
         if not self._leaving:
             try:
                 slot.start(job)
@@ -272,29 +316,40 @@ class Worker:
         self._send(Finished(trial=job.trial, outcome=outcome))
 
     def _leave_if_told(self, slot: Slot) -> None:
-        if self._signal and not self._leaving:
+        if os.getppid() != self._parent:
+            self._signal = self._signal or "what has started it is gone"
+        if (self._signal or self._last_trial) and not self._leaving:
             self._leaving = True
             self._send(Leaving())
-            if self._trial is not None:
-                why = f"{PREEMPTED}its worker ends (it was sent {self._signal})"
-                slot.stop(self._trial, TrialEnd.INTERRUPTED, why)
+        if self._signal and self._trial is not None and not self._told_trial:
+            self._told_trial = True
+            why = f"{PREEMPTED}its worker ends ({self._signal})"
+            slot.stop(self._trial, TrialEnd.INTERRUPTED, why)
 
     def _report(self, slot: Slot) -> None:
         if news := slot.poll(POLL_SECONDS):
-            self._send(*news)
+            back = {self._ours: self._theirs}
+            self._send(*(_with_files_in(one, back) if isinstance(one, Finished) else one for one in news))
         if any(isinstance(one, Finished) for one in news):
             self._trial = None
 
     def _sweep_lives(self) -> bool:
+        """Whether somebody would take a result. A shared file system may not answer for a moment."""
         heard = self._heard
-        try:
+        with contextlib.suppress(OSError):
             heard = self._alive.read_text()
-        except OSError:  # of a shared file system it may be for a moment; not if the folder itself was removed
-            if not self._alive.parent.exists():  # the sweep has ended, or another process goes on with it
+        with contextlib.suppress(OSError):
+            if not self._folder.exists():  # the sweep has ended, or goes on elsewhere, or has given this worker up
                 return False
         self._silence.look(heard=heard != self._heard)
         self._heard = heard
         return not self._silence.is_death
+
+
+def _with_files_in(event: Finished, folders: dict[Path, Path]) -> Finished:
+    """Returns the end of a trial with the paths of another machine."""
+    files = tuple(Artifact(kind=one.kind, path=str(moved(Path(one.path), folders))) for one in event.artifacts)
+    return dataclasses.replace(event, artifacts=files)
 
 
 def seconds_left() -> float | None:
@@ -437,8 +492,14 @@ def _read_backend(value: dict[str, Any]) -> Any:
     return functools.partial(_BACKENDS[value["name"]], *args, **{**value["settings"], **preload})
 
 
+def _say_ready() -> None:
+    """Tells the process that started this one. It does not read what is printed later, so that goes elsewhere."""
+    print(READY, flush=True)
+    os.dup2(2, 1)
+
+
 if __name__ == "__main__":
     try:
-        Worker(Path(sys.argv[1])).run()
+        Worker(Path(sys.argv[1]), *map(float, sys.argv[2:3])).run(_say_ready)
     except ProteinError as error:
         sys.exit(f"error: {error}")

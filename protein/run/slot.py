@@ -242,6 +242,11 @@ class Leaving:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """From a slot: it has ended. It is its last message."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
     """From a slot: what a person should know."""
 
@@ -359,7 +364,7 @@ class Slot:
         gpus: tuple[str, ...] = ()
         # The ones that this process was given. Without the variable it was given all that it sees, or GPUs of AMD.
         if self._settings.gpus_per_trial and (given := os.environ.get("CUDA_VISIBLE_DEVICES")):
-            gpus = tuple(given.split(","))
+            gpus = tuple(given.split(",")[: self._settings.gpus_per_trial])
         return Resources(gpus=gpus, max_gpu_memory_bytes=job.resources.max_gpu_memory_bytes)
 
     def _brought_here(self, job: Job, copies: Copies) -> Job:
@@ -380,13 +385,13 @@ class Slot:
             here[self._settings.artifacts / name] = self._scratch / "continued"
             shutil.rmtree(self._scratch / "continued", ignore_errors=True)
             copies.fetch(name, self._scratch / "continued")
-            continues = _moved(continues, here)
+            continues = moved(continues, here)
         self._copier = Copier(copies, here[job.directory], job.directory.name)
         return dataclasses.replace(
             job,
             directory=here[job.directory],
             continues=continues,
-            resumes=None if job.resumes is None else _moved(job.resumes, here),
+            resumes=None if job.resumes is None else moved(job.resumes, here),
         )
 
     def _sent_back(self, event: Finished) -> Finished:
@@ -397,7 +402,7 @@ class Slot:
         if problem := copier.finish():
             self._notes.append(Note(text=f"trial {event.trial.number}: {problem}"))
         here = {copier.directory: self._settings.artifacts / copier.name}
-        artifacts = tuple(Artifact(kind=one.kind, path=str(_moved(Path(one.path), here))) for one in event.artifacts)
+        artifacts = tuple(Artifact(kind=one.kind, path=str(moved(Path(one.path), here))) for one in event.artifacts)
         shutil.rmtree(copier.directory, ignore_errors=True)
         return dataclasses.replace(event, artifacts=artifacts)
 
@@ -410,7 +415,7 @@ def _remove_what_the_dead_left() -> None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _moved(path: Path, folders: dict[Path, Path]) -> Path:
+def moved(path: Path, folders: dict[Path, Path]) -> Path:
     """Returns a path below one of these folders as it is below the folder that stands for it."""
     for old, new in folders.items():
         with contextlib.suppress(ValueError):

@@ -29,24 +29,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from protein.errors import UsageError
-from protein.ports import Finished, Job, TrialProgress
-from protein.run import lease
-from protein.run.fleet import Lost, News, RemoteSlot
-from protein.run.mailbox import (
-    ALIVE,
-    DEAD_SECONDS,
-    FROM_WORKER,
-    TO_WORKER,
-    Inbox,
-    MessageError,
-    Outbox,
-    Silence,
-    show_life,
-)
-from protein.run.slot import Close, Leaving, Note, Ready, SlotSettings, Stop, version
+from protein.run.fleet import Lost, News
+from protein.run.folder import FileSlot, FileTransport, has_ended
+from protein.run.mailbox import FROM_WORKER, TO_WORKER, Inbox, MessageError, Outbox
+from protein.run.slot import Close, Ready, SlotSettings, version
 
 LOOK_SECONDS = 5.0  # how often Slurm is asked which jobs there are
-POLL_SECONDS = 0.05  # between two looks at the workers' files
 WARNING_SECONDS = 60  # before the end of an allocation, Slurm tells the worker
 MAX_LOST_JOBS = 3  # in a row that end before they are ready; then something is wrong with all
 RESUBMIT_SECONDS = 60.0  # after which a job is submitted again that Slurm has refused, though it took others before
@@ -54,10 +42,9 @@ REFUSED_SECONDS = 3600.0  # how long that is tried where the sweep has no job at
 TELL_SECONDS = 60.0  # how often it is looked what jobs wait for, where none has started
 COMMAND_SECONDS = 60.0  # within which Slurm's commands must answer
 MAX_CHARACTERS = 300  # of what a command or a job said
-MAX_NOTE = 1000  # characters of what a worker says
 OUTPUT = "job.out"
 FOLDER = ".slurm-"  # what the names of sweeps' folders of messages begin with
-OWNER, JOBS = "owner", "jobs"  # files there
+JOBS = "jobs"  # a file there
 # `squeue -t all` also lists jobs that have ended, for some minutes. A job in any other state lives, also one that is
 # just signalled, resized, or waits for its node to be switched on.
 ENDED = frozenset(
@@ -78,24 +65,17 @@ _UNUSABLE = {  # options for sbatch, short and long
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class _Worker(RemoteSlot):
-    folder: Path
+class _Worker(FileSlot):
     number: str  # of its job
-    inbox: Inbox
-    outbox: Outbox
-    host: str = ""  # "": it has not started yet
-    silence: Silence = dataclasses.field(default_factory=Silence)
 
 
-class SlurmTransport:
+class SlurmTransport(FileTransport[_Worker]):
     """Implements `protein.run.fleet.Transport` with jobs of Slurm, of which there are always as many as workers."""
-
-    settings: SlotSettings
 
     def __init__(self, sweep: str, *, workers: int, cores: int, options: Sequence[str] = ()) -> None:
         """Remembers what to submit; jobs are called after the sweep. `options` are for sbatch (`parse_options`)."""
+        super().__init__(f"{FOLDER}{secrets.token_hex(4)}")
         self._sweep, self._workers_wanted, self._cores, self._options = sweep, workers, cores, options
-        self._workers: list[_Worker] = []
         self._numbers = itertools.count()
         self._lost_jobs = 0
         self._submit_after = -math.inf  # on the monotonic clock
@@ -105,13 +85,9 @@ class SlurmTransport:
         self._looked_at = time.monotonic()
 
     def start(self, settings: SlotSettings, note: Callable[[str], None]) -> None:
-        self.settings, self._note = settings, note
         if left := end_left_behind(settings.artifacts):
             note(f"Slurm jobs that this sweep left when it was killed are cancelled: {', '.join(left)}")
-        self._folder = settings.artifacts / f"{FOLDER}{secrets.token_hex(4)}"
-        self._folder.mkdir(mode=0o700, parents=True)
-        self._closed = show_life(self._folder)
-        (self._folder / OWNER).write_text(lease.current_owner())
+        super().start(settings, note)
 
     def start_slots(self, num_jobs: int) -> None:
         """Submits jobs until there are as many as workers are wanted: one serves many trials.
@@ -140,43 +116,11 @@ class SlurmTransport:
                     f"a Slurm job was not submitted, which is tried again every {RESUBMIT_SECONDS:.0f} s: {error}"
                 )
 
-    def num_slots(self) -> int:
-        return sum(bool(worker.host) and not worker.leaving for worker in self._workers)
-
-    def receive(self, timeout_seconds: float) -> list[News]:
-        news: list[News] = []
-        for worker in list(self._workers):
-            try:
-                messages = worker.inbox.receive()
-            except MessageError as error:
-                attempt("scancel", worker.number)
-                news.append(self._end(worker, f"is ended: {error}"))
-                continue
-            worker.silence.look(heard=bool(messages))
-            news += self._read(worker, messages)
-        if time.monotonic() - self._looked_at >= LOOK_SECONDS:
-            self._looked_at = time.monotonic()
-            news += self._look()
-        if not news:
-            time.sleep(min(POLL_SECONDS, timeout_seconds))
-        return news
-
-    def send(self, slot: RemoteSlot, message: Job | Stop | Close) -> None:
-        assert isinstance(slot, _Worker)
-        slot.outbox.send(message)
-
     def close(self) -> None:
-        if self._closed.is_set():
-            return
-        self._closed.set()
-        for worker in self._workers:
-            with contextlib.suppress(OSError):
-                worker.outbox.send(Close())
-            worker.outbox.close()
-        if self._workers:
-            attempt("scancel", *(worker.number for worker in self._workers))
-        self._workers.clear()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        numbers = [worker.number for worker in self._workers]
+        super().close()
+        if numbers:
+            attempt("scancel", *numbers)
 
     def _submit(self) -> None:
         folder = self._folder / f"{next(self._numbers):05d}"
@@ -196,7 +140,6 @@ class SlurmTransport:
         except UsageError:
             with contextlib.suppress(OSError):  # it may have been submitted, and only the answer is missing
                 outbox.send(Close())
-            outbox.close()
             raise
         with (self._folder / JOBS).open("a") as jobs:
             print(number, file=jobs)
@@ -205,27 +148,13 @@ class SlurmTransport:
             _Worker(name=f"Slurm job {number}", folder=folder, number=number, inbox=inbox, outbox=outbox)
         )
 
-    def _read(self, worker: _Worker, messages: Sequence[object]) -> list[News]:
-        """Returns the news among a worker's messages."""
-        news: list[News] = []
-        for message in messages:
-            if isinstance(message, Ready):
-                if not worker.host:  # else it has said so before
-                    news += self._ready(worker, message)
-            elif isinstance(message, Note):
-                self._note(message.text[:MAX_NOTE])
-            elif isinstance(message, Leaving | TrialProgress | Finished):
-                news.append((worker, message))
-        return news
-
     def _ready(self, worker: _Worker, ready: Ready) -> list[News]:
         """Takes a worker into use, unless its time is too short for any trial. Returns what the fleet is told."""
         if ready.facts.version != version():
             problem = f"node {ready.facts.host} has protein {ready.facts.version}, and this machine {version()}"
             if not any(one.host for one in self._workers):
                 raise UsageError(f"{problem}: install the same version")
-            attempt("scancel", worker.number)
-            return [self._end(worker, f"is ended: {problem}")]
+            return [self._dismiss(worker, f"is ended: {problem}")]
         worker.host, left = ready.facts.host, ready.seconds_left
         if left is not None and left <= WARNING_SECONDS:  # Slurm announces its end already
             worker.leaving = True
@@ -241,8 +170,9 @@ class SlurmTransport:
 
     def _look(self) -> list[News]:
         """Asks Slurm which jobs there are. Returns the last words of those that have ended, and that they are lost."""
-        if not self._workers:
+        if not self._workers or time.monotonic() - self._looked_at < LOOK_SECONDS:
             return []
+        self._looked_at = time.monotonic()
         news: list[News] = []
         found = states([worker.number for worker in self._workers])
         to_cancel = []
@@ -263,10 +193,16 @@ class SlurmTransport:
             attempt("scancel", *to_cancel)
         return news
 
+    def _left(self, worker: _Worker) -> list[News]:
+        return super()._left(worker) if worker.host else []  # else Slurm says how its job has ended
+
+    def _dismiss(self, worker: _Worker, how: str) -> News:
+        attempt("scancel", worker.number)
+        return self._end(worker, how)
+
     def _end(self, worker: _Worker, how: str) -> News:
         """Forgets a worker. Returns that it is lost."""
         self._workers.remove(worker)
-        worker.outbox.close()
         if not worker.host:
             why = _last_line(worker.folder)
             self._on_useless(
@@ -313,7 +249,7 @@ def end_left_behind(artifacts: Path) -> Sequence[str]:
     ended: list[str] = []
     for folder in sorted(artifacts.glob(f"{FOLDER}*")):
         with contextlib.suppress(OSError):
-            if _has_ended(folder):
+            if has_ended(folder):
                 jobs = folder / JOBS
                 numbers = jobs.read_text().split() if jobs.exists() else []
                 ended += [number for number in numbers if _NUMBER.fullmatch(number)]  # else it might be an option
@@ -321,24 +257,6 @@ def end_left_behind(artifacts: Path) -> Sequence[str]:
     if ended:
         attempt("scancel", *ended)
     return ended
-
-
-def _has_ended(folder: Path) -> bool:
-    """Whether a sweep has: it was a process of this machine and is gone, or has shown no life for too long."""
-    owner = folder / OWNER
-    if owner.exists() and (name := owner.read_text()):
-        if lease.dead_owners([name]):
-            return True
-        if lease.living_owners([name]) or name == lease.current_owner():
-            return False
-    # Both times are by the clock of the file system. Those of other machines may be off.
-    now = folder.parent / f".now-{secrets.token_hex(8)}"
-    now.touch()
-    try:
-        age = now.stat().st_mtime - (folder / ALIVE).stat().st_mtime
-    finally:
-        now.unlink()
-    return age > DEAD_SECONDS
 
 
 def parse_options(options: str) -> list[str]:

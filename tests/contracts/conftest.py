@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from typing import Literal
 
+import folder_workers
 import pytest
 import ray_clusters
 import slurm_cluster
@@ -84,7 +85,14 @@ def command_in_slurm(slurm: None, tmp_path_factory: pytest.TempPathFactory) -> I
     backend.close()
 
 
-@pytest.fixture(params=["local", "command", "remote", "remote_command", "in_slurm", "command_in_slurm"])
+@pytest.fixture(scope="module")
+def in_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Trials of the trainer in a worker that has joined through a folder; one backend for all tests here, as above."""
+    with folder_workers.backend(tmp_path_factory.getbasetemp(), slurm_cluster.trainer) as backend:
+        yield backend
+
+
+@pytest.fixture(params=["local", "command", "remote", "remote_command", "in_slurm", "command_in_slurm", "in_folder"])
 def process(request: pytest.FixtureRequest) -> Backend:
     """A backend whose trials are processes."""
     backend: Backend = request.getfixturevalue(request.param)
@@ -131,7 +139,7 @@ def watched(request: pytest.FixtureRequest) -> ProcessBackend:
     return backend
 
 
-@pytest.fixture(params=["local", "remote", "in_slurm"])
+@pytest.fixture(params=["local", "remote", "in_slurm", "in_folder"])
 def trainers(request: pytest.FixtureRequest) -> Backend:
     """A backend whose trials are processes of the trainer."""
     backend: Backend = request.getfixturevalue(request.param)
@@ -149,6 +157,7 @@ def trainers(request: pytest.FixtureRequest) -> Backend:
         "remote_command",
         "in_slurm",
         "command_in_slurm",
+        "in_folder",
     ]
 )
 def backend(request: pytest.FixtureRequest) -> Backend:

@@ -20,16 +20,18 @@ from protein.view import tables
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"backend": "rey"}, "--backend 'rey' is unknown: use local, ray, ray:HOST:PORT or slurm"),
+        ({"backend": "rey"}, "--backend 'rey' is unknown: use local, ray, ray:HOST:PORT, slurm or folder:DIR"),
         ({"backend": "local:1"}, "--backend 'local:1' is unknown"),
         ({"backend": "slurm:a"}, "--backend 'slurm:a' is unknown"),
-        ({"trial_cores": 2}, "--trial-cores is for other machines: use it with --backend ray or --backend slurm"),
+        ({"trial_cores": 2}, "--trial-cores is for other machines: use it with --backend ray, slurm or folder"),
         ({"backend": "ray", "trial_cores": 0}, "--trial-cores 0 is below the limit of 1; use 1 or more"),
         ({"resources": "{}"}, "--resources is for Ray: use it with --backend ray"),
         ({"backend": "slurm", "resources": "{}"}, "--resources is for Ray"),
         ({"backend": "ray", "slurm_options": "-p x"}, "--slurm-options is for Slurm"),
         ({"artifacts": "s3://me:secret@b/x"}, "--artifacts s3://b/x: a URL is for --backend ray"),
         ({"backend": "slurm", "artifacts": "s3://b/x"}, "a URL is for --backend ray"),
+        ({"backend": "folder:x", "artifacts": "y"}, "--backend folder:x: files are kept in that folder"),
+        ({"backend": "folder", "artifacts": "s3://b/x"}, "a URL is for --backend ray"),
     ],
 )
 def test_flags_that_do_not_go_together_are_one_clear_line(given: dict[str, Any], message: str) -> None:
@@ -42,6 +44,7 @@ def test_flags_that_do_not_go_together_are_one_clear_line(given: dict[str, Any],
     [
         ("ray", "", None, MAX_WORKERS),
         ("slurm", "", None, 1),
+        ("folder:x", "", None, MAX_WORKERS),
         ("ray", "workers = 1\ngpus_per_trial = 1", 1, 1),
         ("slurm", "workers = 1\ngpus_per_trial = 1", 1, 1),
         ("ray", "workers = 3\ngpus_per_trial = 2", 2, 3),

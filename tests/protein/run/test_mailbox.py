@@ -1,5 +1,7 @@
 """Messages in files: each comes out as it went in, and what somebody else has written is data, or no message."""
 
+import contextlib
+import errno
 import functools
 import json
 import os
@@ -19,7 +21,7 @@ from protein.ports import Finished, Job, TrialProgress
 from protein.run import mailbox
 from protein.run.command import CommandBackend
 from protein.run.mailbox import MAX_MESSAGE_BYTES, Inbox, MessageError, Outbox, decode, encode
-from protein.run.slot import Alive, Calibrating, Close, Facts, Leaving, Note, Ready, SlotSettings, Stop
+from protein.run.slot import Alive, Calibrating, Close, Facts, Leaving, Left, Note, Ready, SlotSettings, Stop
 from protein.run.trainer import TrainerBackend
 from protein.types import Artifact, Direction, Machine, Measurement, Outcome, Resources, Trial, TrialEnd
 
@@ -54,6 +56,7 @@ MESSAGES = [
     ),
     Finished(trial=TRIAL, outcome=OUTCOME, artifacts=(Artifact(kind="log", path="/runs/s/0003/log.txt"),)),
     {"plain": [1, "two", None]},
+    Left(),
 ]
 
 
@@ -160,7 +163,6 @@ def test_a_length_that_cannot_be_ends_the_reading(tmp_path: Path, length: int) -
     box = tmp_path / "box"
     outbox = Outbox(box)
     outbox.send(Note(text="before"))
-    outbox.close()
     with box.open("ab") as file:
         file.write(struct.pack("<q", length) + b"x")
     inbox = Inbox(box)
@@ -174,7 +176,6 @@ def test_a_message_that_nobody_could_read_is_not_sent(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path / "box")
     with pytest.raises(UsageError, match=r"a message \(Note\) has 16,[0-9,]+ bytes, and the limit is 16,777,208"):
         outbox.send(Note(text="x" * MAX_MESSAGE_BYTES))
-    outbox.close()
     assert (tmp_path / "box").stat().st_size == 0
 
 
@@ -191,7 +192,6 @@ def test_a_reader_takes_only_whole_messages(tmp_path: Path) -> None:
     outbox.send({"a": 1}, "two")
     assert inbox.receive() == [{"a": 1}, "two"]
     outbox.send("x" * 1000)
-    outbox.close()
     whole = file.read_bytes()
     file.write_bytes(whole[:-1])
     assert inbox.receive() == []
@@ -207,8 +207,40 @@ def test_a_file_of_messages_that_cannot_be_read_now_has_none(tmp_path: Path) -> 
     (tmp_path / "box").rmdir()
     outbox = Outbox(tmp_path / "box")
     outbox.send("here")
-    outbox.close()
     assert inbox.receive() == ["here"]
+
+
+@given(
+    texts=st.lists(st.text(max_size=40), max_size=8),
+    writes=st.lists(st.integers(min_value=-1, max_value=30), max_size=40),
+)
+def test_what_a_full_disk_takes_in_part_or_not_comes_once_and_in_order(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str], writes: list[int]
+) -> None:
+    """Each write takes so many bytes, or fails (-1). Meanwhile the reader sees whole messages only."""
+    file = tmp_path_factory.mktemp("box") / "box"
+    inbox, outbox, seen, left = Inbox(file), Outbox(file), list[Any](), list(writes)
+    whole = os.pwrite
+
+    def pwrite(to: int, data: bytes, at: int) -> int:
+        size = left.pop(0) if left else len(data)
+        if size < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return whole(to, data[:size], at)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "pwrite", pwrite)
+        for text in texts:
+            with contextlib.suppress(OSError):
+                outbox.send(text)
+            seen += inbox.receive()
+        while left:
+            with contextlib.suppress(OSError):
+                outbox.flush()
+            left = left[1:]
+            seen += inbox.receive()
+        outbox.flush()
+    assert [*seen, *inbox.receive()] == texts
 
 
 def test_time_in_which_this_side_could_not_hear_the_other_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,19 +1,25 @@
 """A worker without a sweep and without Slurm: the folder of messages is all that it needs."""
 
+import collections
+import shutil
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_SECONDS
 
-from protein.ports import Job
+from protein.ports import Finished, Job
 from protein.run import mailbox
 from protein.run.mailbox import FROM_WORKER, TO_WORKER, Inbox, Outbox
-from protein.run.slot import Alive, Close, Facts, Ready, SlotSettings
+from protein.run.slot import Alive, Close, Facts, Leaving, Left, Ready, SlotSettings
 from protein.run.trainer import TrainerBackend
-from protein.types import Trial
+from protein.types import PREEMPTED, Artifact, Outcome, Trial, TrialEnd
+
+made: list["Slot"] = []
 
 
 class Slot:
@@ -22,14 +28,21 @@ class Slot:
     start_seconds = 0.0
 
     def __init__(self, settings: SlotSettings) -> None:
-        pass
+        self.settings = settings
+        self.jobs: list[Job] = []
+        self.ends: collections.deque[Finished] = collections.deque()
+        made.append(self)
 
     def start(self, job: Job) -> None:
         time.sleep(self.start_seconds)
+        self.jobs.append(job)
+
+    def stop(self, trial: Trial, end: TrialEnd, reason: str) -> None:
+        self.ends.append(Finished(trial=trial, outcome=Outcome(end=end, reason=reason, cost_seconds=1.0)))
 
     def poll(self, timeout_seconds: float) -> list[Any]:
         time.sleep(0.01)
-        return []
+        return [self.ends.popleft()] if self.ends else []
 
     def close(self) -> None:
         pass
@@ -37,13 +50,14 @@ class Slot:
 
 @pytest.fixture
 def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs in the folder `tmp_path / "0"`."""
+    """Runs in the folder `tmp_path / "sweep" / "0"`."""
+    made.clear()
     monkeypatch.setattr(mailbox, "Slot", Slot)
     monkeypatch.setattr(mailbox, "facts", lambda _: Facts(host="n", version="1", shares_artifacts=True))
     monkeypatch.setattr(mailbox, "seconds_left", lambda: None)
     monkeypatch.setattr(signal, "signal", lambda *_: None)  # only the main thread may
-    folder = tmp_path / "0"
-    folder.mkdir()
+    folder = tmp_path / "sweep" / "0"
+    folder.mkdir(parents=True)
     return mailbox.Worker(folder)
 
 
@@ -55,9 +69,8 @@ def test_a_worker_that_is_told_to_end_before_it_began_ends(
     worker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its job may have waited long in the queue."""
-    outbox = Outbox(tmp_path / "0" / TO_WORKER)
+    outbox = Outbox(tmp_path / "sweep" / "0" / TO_WORKER)
     outbox.send(settings(tmp_path), Close())
-    outbox.close()
     measured: list[Any] = []
     monkeypatch.setattr(mailbox, "facts", measured.append)
     thread = threading.Thread(target=worker.run, daemon=True)
@@ -73,7 +86,7 @@ def test_a_worker_that_starts_a_trial_for_long_says_that_it_lives(
     monkeypatch.setattr(Slot, "start_seconds", 2.0)
     trial = Trial(id=1, sweep_id=1, number=0, params={}, seed=0, owner="test")
     job = Job(trial=trial, config={}, directory=tmp_path, max_seconds=None, max_memory_bytes=None)
-    outbox, inbox = Outbox(tmp_path / "0" / TO_WORKER), Inbox(tmp_path / "0" / FROM_WORKER)
+    outbox, inbox = Outbox(tmp_path / "sweep" / "0" / TO_WORKER), Inbox(tmp_path / "sweep" / "0" / FROM_WORKER)
     outbox.send(settings(tmp_path), job)
     thread = threading.Thread(target=worker.run, daemon=True)
     thread.start()
@@ -83,7 +96,69 @@ def test_a_worker_that_starts_a_trial_for_long_says_that_it_lives(
     outbox.send(Close())
     thread.join(5.0)
     assert not thread.is_alive()
-    outbox.close()
+
+
+def wait_for(true: Callable[[], Any]) -> Any:
+    until = time.monotonic() + PATIENCE_SECONDS
+    while not (found := true()):
+        assert time.monotonic() < until
+        time.sleep(0.005)
+    return found
+
+
+@pytest.mark.parametrize("way", ["told to end", "parent died", "after its trial", "given up", "sweep gone"])
+def test_a_worker_that_leaves_gives_its_trial_back_by_the_names_of_the_sweep(
+    worker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """The sweep sees the folder under another path than its worker."""
+    theirs = Path("/mnt/of the sweep")
+    trial = Trial(id=1, sweep_id=1, number=0, params={}, seed=0, owner="test")
+    job = Job(
+        trial=trial,
+        config={},
+        directory=theirs / "0000",
+        continues=theirs / "0007" / "model",
+        resumes=theirs / "0000" / "checkpoint",
+        max_seconds=None,
+        max_memory_bytes=None,
+    )
+    outbox, inbox = Outbox(tmp_path / "sweep" / "0" / TO_WORKER), Inbox(tmp_path / "sweep" / "0" / FROM_WORKER)
+    outbox.send(settings(theirs), job)
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    slot = wait_for(lambda: made and made[-1].jobs and made[-1])
+    assert slot.settings.artifacts == tmp_path and slot.jobs[0].directory == tmp_path / "0000"
+    assert slot.jobs[0].continues == tmp_path / "0007" / "model"
+    assert slot.jobs[0].resumes == tmp_path / "0000" / "checkpoint"
+    heard: list[Any] = []
+    if way == "told to end":
+        worker._on_signal(signal.SIGTERM, None)
+    elif way == "parent died":
+        monkeypatch.setattr("os.getppid", lambda: 1)
+    elif way == "after its trial":
+        worker._on_signal(signal.SIGUSR2, None)
+
+        def leaves() -> bool:
+            heard.extend(inbox.receive())
+            return Leaving() in heard
+
+        wait_for(leaves)
+        log = Artifact(kind="log", path=str(tmp_path / "0000" / "log"))
+        outcome = Outcome(end=TrialEnd.COMPLETE, reason="", score=1.0, cost_seconds=1.0)
+        slot.ends.append(Finished(trial=trial, outcome=outcome, artifacts=(log,)))
+    else:
+        shutil.rmtree(tmp_path / "sweep" / ("0" if way == "given up" else ""))
+    thread.join(PATIENCE_SECONDS)
+    assert not thread.is_alive()
+    if way in ("given up", "sweep gone"):
+        return
+    heard += inbox.receive()
+    finished = next(one for one in heard if isinstance(one, Finished))
+    assert isinstance(heard[-1], Left) and heard.index(finished) > heard.index(Leaving())
+    if way == "after its trial":
+        assert finished.outcome.score == 1.0 and finished.artifacts[0].path == str(theirs / "0000" / "log")
+    else:
+        assert finished.outcome.end is TrialEnd.INTERRUPTED and finished.outcome.reason.startswith(PREEMPTED)
 
 
 @pytest.mark.parametrize(

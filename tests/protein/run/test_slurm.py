@@ -22,6 +22,7 @@ from protein.errors import UsageError
 from protein.ports import Finished, TrialProgress
 from protein.run import lease, slurm
 from protein.run.fleet import Fleet
+from protein.run.folder import OWNER
 from protein.run.mailbox import ALIVE, DEAD_SECONDS, FROM_WORKER, encode
 from protein.run.slot import Facts, Note, Ready, SlotSettings, version
 from protein.run.trainer import TrainerBackend
@@ -156,7 +157,7 @@ def test_jobs_of_a_killed_controller_end_before_others_are_submitted(
     killed.start(job(tmp_path, behaviour="hang"))
     wait_for_a_report(killed)
     folder = workers_of(killed)[0].folder.parent
-    (folder / slurm.OWNER).write_text(a_process_that_has_ended())
+    (folder / OWNER).write_text(a_process_that_has_ended())
     notes: list[str] = []
     wait_for_slots(start(note=notes.append))
     number = workers_of(killed)[0].number
@@ -371,7 +372,7 @@ def controller(artifacts: Path, owner: str, *, silent_seconds: float = 0.0) -> P
     (folder / ALIVE).write_text("7")
     long_ago = time.time() - silent_seconds
     os.utime(folder / ALIVE, (long_ago, long_ago))
-    (folder / slurm.OWNER).write_text(owner)
+    (folder / OWNER).write_text(owner)
     (folder / slurm.JOBS).write_text("11\n12\n")
     return folder
 

@@ -1,0 +1,46 @@
+"""`protein worker`: what its flags mean, and what it prints."""
+
+import os
+import threading
+import time
+from datetime import datetime
+from pathlib import Path
+
+from protein.cli.arguments import WorkerArguments
+from protein.cli.parse import Command
+from protein.cli.signals import caught
+from protein.errors import UsageError
+from protein.run.machine import find_gpus, installed_gpus
+from protein.run.worker import Workers
+from protein.sweep.stop_conditions import parse_moment
+from protein.units import parse_duration
+from protein.view import tables
+
+
+def run(command: Command) -> int:
+    arguments: WorkerArguments = command.arguments
+    if arguments.place is None:
+        raise UsageError("give the folder of the sweeps, as in protein worker /shared/runs")
+    console, stop = tables.make_console(), threading.Event()
+
+    def note(line: str) -> None:
+        console.print(f"{time.strftime('%H:%M:%S')} {line}", soft_wrap=True, markup=False)
+
+    workers = Workers(
+        Path(arguments.place).absolute(),
+        slots=arguments.slots,
+        gpus=None if arguments.gpus is None else find_gpus(arguments.gpus, os.environ, installed_gpus()),
+        seconds=None if arguments.until is None else _seconds_until(arguments.until),
+        note=note,
+    )
+    with caught(stop):
+        workers.run(stop.is_set)
+    return 0
+
+
+def _seconds_until(text: str) -> float:
+    """Returns how long it is until a moment, or a duration in seconds."""
+    if text.strip()[-1:].isalpha():
+        return parse_duration(text, "--until")
+    now = datetime.now().astimezone()
+    return (parse_moment(text, "--until", now) - now).total_seconds()
