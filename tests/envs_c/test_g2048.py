@@ -121,7 +121,7 @@ def test_games_follow_the_rules_and_new_tiles_the_odds() -> None:
     seen = []
     new, where = np.zeros(3, int), np.zeros(16, int)
     replaced = 0
-    for _ in range(400):
+    for _ in range(250):
         before = read(stepper.out.observations)
         actions = rng.integers(0, 4, 64, dtype=np.int32)
         after = read(stepper.step(actions).observations)
@@ -148,8 +148,8 @@ def test_games_follow_the_rules_and_new_tiles_the_odds() -> None:
             where[int(np.count_nonzero(slid.flat[:cell] == 0) * 16 / np.count_nonzero(slid == 0))] += 1
     episodes = stepper.vec.drain_episodes()
     assert list(zip(episodes.agent, episodes.score, episodes.length, strict=True)) == seen
-    assert len(seen) > 100
-    assert replaced > 1000
+    assert len(seen) > 60
+    assert replaced > 600
     total = new.sum()
     assert new[0] == 0
     assert new[2] / total == pytest.approx(0.1, abs=4 * (0.09 / total) ** 0.5)

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from protein.envs_c import _native
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +29,7 @@ def upgrade() -> None:
 """
 
 
+@pytest.mark.slow  # it runs a copy of the package
 def test_a_new_field_needs_no_more_than_its_migration(tmp_path: Path) -> None:
     for name in ("protein", "storage", "envs_c"):
         shutil.copytree(ROOT / name, tmp_path / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from browser import Served, View, fill_sweep, opened
+from browser import LAPTOP, Served, View, fill_sweep, opened
 from patience import PATIENCE_SECONDS
 from planted_sweeps import Array, searched
 from playwright.sync_api import Browser
@@ -72,7 +72,7 @@ def planted_served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]
 
 @pytest.fixture(scope="session")
 def kept_planted(browser: Browser, planted_served: Served) -> Iterator[View]:
-    with opened(browser, planted_served, {"viewport": {"width": 1280, "height": 900}}) as view:
+    with opened(browser, planted_served, {**LAPTOP, "viewport": {"width": 1280, "height": 900}}) as view:
         yield view
 
 

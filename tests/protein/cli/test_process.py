@@ -291,7 +291,7 @@ def test_the_resume_hint_works_where_no_environment_is_active(folder: Path, monk
     with start("sweep --env pong --config small.toml --max-cost 20s") as process:
         assert process.stdout is not None
         for line in process.stdout:
-            if " trial 0: score " in line:
+            if "sweep 'pong'" in line:
                 process.send_signal(signal.SIGINT)
                 break
         rest = process.stdout.read()

@@ -42,6 +42,8 @@ def small(**train: Any) -> dict[str, Any]:
 
 CONDITIONED = small(normalize_observations="on", reward_scaling="return", reward_clip=5.0)
 
+IDLE = CONDITIONED | {"env": {"name": "python:idle_agents:Pairs", "num_envs": 8}}
+
 
 def decaying(iterations: int) -> dict[str, Any]:
     return small(lr_schedule="wsd", decay_fraction=0.5, total_timesteps=iterations * ITERATION)
@@ -100,6 +102,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
             },
             {"config": decaying(6), "directory": str(folder / "longer")},
             {"config": busy, "directory": str(folder / "busy")},
+            {"config": IDLE, "directory": str(folder / "idle")},
             {"config": small(learning_rate=1e30), "directory": str(folder / "diverged")},
         ]
     )
@@ -115,12 +118,10 @@ def events_of(folder: Path, rank: int) -> list[dict[str, Any]]:
     return events
 
 
-def test_two_ranks_leave_the_same_idle_agents_out_as_one_process(tmp_path: Path) -> None:
+def test_two_ranks_leave_the_same_idle_agents_out_as_one_process(done: Path, tmp_path: Path) -> None:
     """Each rank has other numbers of them. They count in no mean, whether over ranks or not."""
-    config = CONDITIONED | {"env": {"name": "python:idle_agents:Pairs", "num_envs": 8}}
-    run_ranks([{"config": config, "directory": str(tmp_path / "two")}])
-    run(RunConfig.from_dict(config), directory=tmp_path, report=EventLog().record)
-    one, two = tensors(tmp_path), tensors(tmp_path / "two")
+    run(RunConfig.from_dict(IDLE), directory=tmp_path, report=EventLog().record)
+    one, two = tensors(tmp_path), tensors(done / "idle")
     for name in one:
         if name.startswith(("policy/", "optimizer/")) and one[name].is_floating_point():
             torch.testing.assert_close(two[name], one[name], rtol=2e-4, atol=2e-6)
