@@ -41,9 +41,7 @@ help:
 
 build: $(READY)
 
-# What is missing is found before anything is downloaded: torch is large. Python compiles the modules on all cores, where
-# pip does it on one, and some packages hold a file that does not compile. Of the developers' packages few modules are
-# ever imported, so those are compiled then.
+# What is missing is found before anything is downloaded: torch is large.
 $(TOOLS_READY): constraints.txt
 	@for link in $(LINKS); do \
 	  if ! test -L protein/$$link || ! test -d protein/$$link; then \
@@ -61,6 +59,8 @@ $(TOOLS_READY): constraints.txt
 	$(call step,step 2 of 3: installing the build tools,$(PIP) scikit-build-core pybind11 cmake ninja)
 	@touch $@
 
+# Python compiles the modules on all cores, where pip does it on one, and some packages hold a file that does not compile.
+# Of the developers' packages few modules are ever imported, so those are compiled then.
 $(READY): $(TOOLS_READY) pyproject.toml $(NATIVE)
 	$(call step,step 3 of 3: downloading the pinned dependencies (torch is large) and building the C++ code: some minutes; details are in $(LOG),$(PIP) --no-compile --no-build-isolation -e . && { $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true; })
 	@touch $@
@@ -111,6 +111,7 @@ wasm: $(DEV_READY)  # the environments for pages, from their headers
 
 wheel: $(WHEEL_READY)
 	$(call step,building the wheel in dist/: some minutes,PYTHON=$(BIN)/python scripts/wheel.sh dist)
+	@echo "built: $$(ls -t dist/*.whl | head -n 1)"
 
 release: $(WHEEL_READY)  # the distributions, and whether they install and run where there is no compiler
 	@PYTHON=$(BIN)/python scripts/release.sh dist

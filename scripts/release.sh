@@ -2,33 +2,30 @@
 # Builds the distributions, checks them, and installs the wheel into an empty environment where no program but Python's
 # own is found, so no compiler either. There it runs what a new user runs first. It takes about five minutes.
 #
-# Usage: scripts/release.sh [FOLDER]   FOLDER, which is emptied: dist. `make release` installs what is needed.
+# Usage: scripts/release.sh [FOLDER]   where they go if all is well: dist. `make release` installs what is needed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=${1:-dist}
-python=$PWD/${PYTHON:-.venv/bin/python}
+python=$(realpath -s "${PYTHON:-.venv/bin/python}")
 function=$PWD/examples/function_sweep.py
 work=$(mktemp -d)
-trap 'PATH=/usr/bin:/bin rm -rf "$work"' EXIT
+trap 'rm -rf "$work"' EXIT
 step() { echo "== $1"; }
 fail() { echo "error: $1" >&2; exit 1; }
 logged() { "$@" > "$work/log" 2>&1 || fail "$1 failed; it ended with:"$'\n'"$(tail -n 20 "$work/log")"; }
 
 step "the source and the wheel"
-rm -rf "$folder"
-logged "$python" -m build --sdist --no-isolation --outdir "$folder" .
-logged scripts/wheel.sh "$folder"
-wheel=$(realpath "$folder"/*.whl)
+logged "$python" -m build --sdist --no-isolation --outdir "$work/dist" .
+logged scripts/wheel.sh "$work/dist"
+wheel=$(echo "$work"/dist/*.whl)
 [ "$(stat -c %s "$wheel")" -lt 12000000 ] || fail "$wheel has $(stat -c %s "$wheel") bytes; the limit is 12,000,000"
-
-step "their metadata and libraries"
-"$python" -m twine check --strict "$folder"/*
+"$python" -m twine check --strict "$work"/dist/*
 "$python" -m auditwheel show "$wheel"
 
 step "an empty environment without a compiler"
 "$python" -m venv "$work/env"
-"$work/env/bin/python" -m pip --disable-pip-version-check install -q --only-binary :all: -c constraints.txt "$wheel"
-cd "$work"
+logged "$work/env/bin/python" -m pip --disable-pip-version-check install --only-binary :all: -c constraints.txt "$wheel"
+(cd "$work"
 export PATH=$work/env/bin HOME=$work
 for name in cc c++ gcc g++ clang zig; do ! command -v $name || fail "$name is still found"; done
 protein doctor
@@ -40,9 +37,13 @@ import re, subprocess, urllib.request
 from protein.trainer.kernels import _native
 flags, sets = set(open("/proc/cpuinfo").read().split()), _native.instruction_sets()
 assert ("avx2" in flags) == ("avx2" in sets) and ("avx512vl" in flags) == ("avx512" in sets), sets
-with subprocess.Popen(["protein", "view", "--port", "0"], stdout=subprocess.PIPE, text=True) as view:
-    address = re.search(r"http://\S+", view.stdout.readline())[0]
-    assert b"<title>" in urllib.request.urlopen(address).read()
-    view.terminate()
+with subprocess.Popen(["protein", "view"], stdout=subprocess.PIPE, text=True) as view:
+    try:
+        address = re.search(r"http://\S+", view.stdout.readline())[0]
+        assert b"<title>" in urllib.request.urlopen(address).read()
+    finally:
+        view.terminate()
 END
-step "all of it works: $wheel, with $(python -c 'from protein.trainer.kernels._native import *; print(*instruction_sets())')"
+)
+mkdir -p "$folder" && cp "$work"/dist/* "$folder"
+step "all of it works: $folder/$(basename "$wheel") and the source beside it"

@@ -15,6 +15,11 @@ symbols=$PWD/build/$platform
 plain=$(mktemp -d)
 trap 'rm -rf "$plain"' EXIT
 
+fail() { echo "error: $1" >&2; exit 1; }
+[ "$(uname -s)" = Linux ] || fail "$(uname -s) has no glibc, for which these wheels are; build with pip wheel ."
+[ -f "$("${CXX:-c++}" -print-file-name=libstdc++.a)" ] ||
+    fail "the C++ library to link in, libstdc++.a, is missing; install it (Fedora: sudo dnf install libstdc++-static)"
+
 if [ ! -f "$symbols/libc.so" ]; then
     rm -rf "$symbols"
     mkdir -p "$symbols"
@@ -26,7 +31,7 @@ if [ ! -f "$symbols/libc.so" ]; then
     for library in pthread m; do ln -s "$(basename "$symbols"/lib$library.so.*)" "$symbols/lib$library.so"; done
     # What newer headers ask before they leave out a lock: no, threads may run.
     echo '__attribute__((visibility("hidden"))) char __libc_single_threaded = 0;' |
-        "${CC:-cc}" -fPIC -x c -c -o "$symbols/threads.o" -
+        "${CXX:-c++}" -fPIC -x c++ -c -o "$symbols/threads.o" -
     echo 'INPUT(threads.o) GROUP(libc.so.6 libc_nonshared.a AS_NEEDED(libpthread.so.0))' > "$symbols/libc.so"
 fi
 
@@ -38,7 +43,6 @@ fi
 "$python" -m zipfile -e "$plain"/*.whl "$plain/native"
 if find "$plain/native" -name '*.so' -exec nm -D --undefined-only {} + | grep -E '^ +U ' |
     grep -vE '@| _?Py| __tls_get_addr$'; then
-    echo "error: glibc $glibc lacks these symbols, which the compiled code needs; do without them" >&2
-    exit 1
+    fail "glibc $glibc lacks these symbols, which the compiled code needs; do without them"
 fi
 PATH=$(dirname "$python"):$PATH "$python" -m auditwheel repair --plat "$platform" --only-plat --wheel-dir "$folder" "$plain"/*.whl

@@ -1,5 +1,6 @@
 """What the built distributions contain: the folders behind the symbolic links as files, the license, no tests; and what
-their metadata says."""
+their metadata says.
+"""
 
 import importlib.metadata
 import re
