@@ -240,7 +240,7 @@ def test_no_order_of_calls_restarts_and_ends_exceeds_the_budget(program: Path, m
                     store.end_agent_call(call.number, call.outcome, owner="")
             del given[name]
 
-        for step in range(40):
+        for step in range(25):
             server = Agents(
                 allowance(program, "python train.py", workers=3)
             )  # a new one each time: it remembers nothing
@@ -258,7 +258,7 @@ def test_no_order_of_calls_restarts_and_ends_exceeds_the_budget(program: Path, m
                 refused += 1
                 assert not fits, (step, name, wanted, given)
             assert server.budget()["used_seconds"] <= 60.0
-    assert refused > 5 and len(kept(program)) > 12
+    assert refused > 3 and len(kept(program)) > 8
 
 
 def test_a_start_whose_store_fails_or_that_another_server_overtakes_takes_its_budget(
