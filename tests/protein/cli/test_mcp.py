@@ -26,6 +26,7 @@ from mcp.types import Implementation, TextContent
 
 from protein.api import agents, stores
 from protein.api.agents import Agents, Allowance, Start
+from protein.cli import main
 from protein.cli.mcp import CLOSE, OPEN, make_server, marked
 from protein.errors import StoreUnavailable, UsageError
 from protein.run.lease import current_owner
@@ -200,6 +201,15 @@ def test_what_is_not_allowed_or_beyond_the_budget_is_refused_in_one_line_and_sta
 def test_an_allowance_that_cannot_be_is_one_line(words: str, said: str, folder: Path, run: Run) -> None:
     (folder / "link").symlink_to(folder.parent)
     assert said in run.error(f"mcp {words}")
+
+
+def test_without_its_package_the_command_says_what_to_install(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "mcp.server.mcpserver", None)
+    assert main(["mcp"]) == 2
+    *_, said = capsys.readouterr().err.splitlines()
+    assert said.startswith("error: protein mcp needs mcp, which cannot be imported") and "protein-sweep[mcp]" in said
 
 
 class Started:
