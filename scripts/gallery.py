@@ -4,8 +4,8 @@ python scripts/gallery.py [--games pong maze] [--seconds 1 10 60] [--runs FOLDER
 
 Each game is trained with its config for each time, which takes half an hour in all; a checkpoint that is in the folder
 of runs already is used again. The networks are narrower than the configs', and their weights have 16 bits, so that the
-page stays small. With --repack the policies of the page that is there stay, with the page's and the games' code of
-today; what it lacks is trained.
+page stays small. With --repack the games of the page that is there stay, each with its policies, in the page of today;
+what it lacks is trained. A policy fits the game that it was trained on, which may since have changed.
 """
 
 import argparse
@@ -51,13 +51,13 @@ def main() -> int:
     parser.add_argument("--repack", action="store_true")
     arguments = parser.parse_args()
     path = arguments.into / "index.html"
-    kept = {game["name"]: game["policies"] for game in content(path)["data"]["games"]} if arguments.repack else {}
+    kept = {game["name"]: game for game in content(path)["data"]["games"]} if arguments.repack else {}
     try:
-        policies = {game: kept.get(game) or _made(game, arguments) for game in arguments.games}
+        games = [{**(kept.get(name) or _made(name, arguments)), "lesson": _lesson(name)} for name in arguments.games]
     except subprocess.CalledProcessError as error:
         return error.returncode  # which said why
     arguments.into.mkdir(parents=True, exist_ok=True)
-    path.write_text(document([_game(*one) for one in policies.items()]), encoding="utf-8")
+    path.write_text(document(games), encoding="utf-8")
     print(f"{path}: {path.stat().st_size / 1e6:.2f} MB")
     return 0
 
@@ -84,17 +84,17 @@ def content(path: Path) -> dict[str, Any]:
     return found
 
 
-def _game(name: str, policies: list[dict[str, Any]]) -> dict[str, Any]:
+def _lesson(name: str) -> dict[str, Any] | None:
     try:
-        learnt = lesson(cast(RunConfig, load(name).run_config()))
+        return lesson(cast(RunConfig, load(name).run_config()))
     except UsageError:  # a page cannot learn this game
-        learnt = None
-    return {"name": name, "wasm": _text(worlds.read(name)), "policies": policies, "lesson": learnt}
+        return None
 
 
-def _made(game: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    times = sorted(set(arguments.seconds or SECONDS.get(game, [1.0, 10.0, 60.0])))
-    return list(map(_shown, trained(game, times, arguments.runs)))
+def _made(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    times = sorted(set(arguments.seconds or SECONDS.get(name, [1.0, 10.0, 60.0])))
+    policies = list(map(_shown, trained(name, times, arguments.runs)))
+    return {"name": name, "wasm": _text(worlds.read(name)), "policies": policies}
 
 
 def _shown(path: Path) -> dict[str, Any]:

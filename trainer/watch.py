@@ -128,7 +128,8 @@ class Scene:
 class Player:
     """Plays `episodes` episodes, of several agents' those of the first that plays, while `scenes` is iterated over.
 
-    Once an episode has ended its score is in `scores`. `decisions_per_second` is the game's own speed, and
+    Once an episode has ended its score is in `scores`; of a run with `[selfplay]` the policy plays all sides, so that
+    its scores are no ratings, and `against_itself` is true. `decisions_per_second` is the game's own speed, and
     `max_decisions` the most in an episode; 0: there is no limit.
     """
 
@@ -159,6 +160,7 @@ class Player:
         self._episodes, self._seed = episodes, seed
         self._greedy = saved.config.eval.greedy if greedy is None else greedy
         self.scores: list[float] = []
+        self.against_itself = saved.config.selfplay.on and spec.sides > 1
 
     def scenes(self) -> Iterator[Scene]:
         """Yields a scene before each decision and one after each episode; closes the environment at the end."""

@@ -36,6 +36,7 @@ from protein.view.text import cleaned
 
 if TYPE_CHECKING:
     from protein.trainer.machine.checkpoint import Checkpoint
+    from protein.trainer.watch import Player
 
 EPISODES = 256
 WRITTEN_TOKENS = 256  # of a language model
@@ -166,15 +167,15 @@ def _json_alone(arguments: EvalArguments) -> contextlib.AbstractContextManager[o
 def _watch(arguments: EvalArguments, checkpoint: Path, env: str, episodes: int) -> int:
     """Plays in one environment, draws it, and writes the GIF; after Ctrl-C, the GIF has what was played until then."""
     with _json_alone(arguments):
-        scores, gif_path, complete, stopped = _shown(arguments, checkpoint, env, episodes)
-    _conclude(arguments, checkpoint, env, scores, gif_path, complete=complete)
+        player, gif_path, complete, stopped = _shown(arguments, checkpoint, env, episodes)
+    _conclude(arguments, checkpoint, env, player, gif_path, complete=complete)
     return INTERRUPTED_CODE if stopped else 0
 
 
 def _shown(
     arguments: EvalArguments, checkpoint: Path, env: str, episodes: int
-) -> tuple[list[float], Path | None, bool, bool]:
-    """Returns the scores, the GIF, whether all is in it, and whether it was interrupted."""
+) -> tuple["Player", Path | None, bool, bool]:
+    """Returns who played, the GIF, whether all is in it, and whether it was interrupted."""
     from protein.trainer.watch import Player
     from protein.view import playback
 
@@ -226,22 +227,25 @@ def _shown(
     if len(gif):
         with writing(gif_path):
             files.replace_file(target, gif.content(seconds))
-    return player.scores, gif_path if len(gif) else None, gif.complete, stop.is_set()
+    return player, gif_path if len(gif) else None, gif.complete, stop.is_set()
 
 
 def _conclude(
-    arguments: EvalArguments, checkpoint: Path, env: str, scores: list[float], gif_path: Path | None, *, complete: bool
+    arguments: EvalArguments, checkpoint: Path, env: str, player: "Player", gif_path: Path | None, *, complete: bool
 ) -> None:
+    scores = player.scores
     score = statistics.fmean(scores) if scores else None
     if arguments.json:
         found: dict[str, Any] = {"score": score, "episodes": len(scores), "scores": scores}
+        found |= {"against_itself": True} if player.against_itself else {}
         print_json({"env": env, "checkpoint": str(checkpoint), **found, "gif": gif_path and str(gif_path)})
         return
     console = tables.make_console()
     if scores:
-        console.print(f"score {text.score(score)} (mean of {_episodes(len(scores))} of {env})", soft_wrap=True)
+        itself = " against itself, which is no rating: eval without --gif rates it" if player.against_itself else ""
+        console.print(f"score {text.score(score)} (mean of {_episodes(len(scores))} of {env}){itself}", soft_wrap=True)
     else:
-        console.print("no episode was played to its end")
+        console.print("stopped before the first episode had ended")
     if gif_path is not None:
         from protein.view.playback import GIF_FRAMES_MAX
 

@@ -88,7 +88,8 @@ def _lesson(arguments: PlayArguments) -> RunConfig:
     if len(arguments.names) != 1 or arguments.names[0] not in worlds.names():
         raise UsageError(f"--learn takes one game; name one of {', '.join(worlds.names())}")
     given = {"--trial": arguments.trial, "--under": arguments.under, "--human": arguments.human or None}
-    for name, value in {**given, "--greedy": arguments.greedy or None}.items():
+    elsewhere = {"--store": arguments.store, "--artifacts": arguments.artifacts}
+    for name, value in {**given, "--greedy": arguments.greedy or None, **elsewhere}.items():
         if value is not None:
             raise UsageError(
                 f"{name} is for an agent that has learnt, and --learn begins with none; drop one of the two"
@@ -123,7 +124,7 @@ def _found(name: str | None, arguments: PlayArguments) -> Found:
         run = checkpoint_header(path) or {}
         note = f"{run['steps']:,} steps in {text.seconds(run['elapsed_seconds'])} of training"
         if run["score"] is not None:
-            note = f"score {text.score(run['score'])}, {note}"
+            note = f"score {text.score(run['score'])} in training, {note}"
         return dataclasses.replace(player, note=note), path
     with contextlib.ExitStack() as stack:
         try:

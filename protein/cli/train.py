@@ -173,6 +173,11 @@ def _check(arguments: TrainArguments, config: Config) -> None:
     config.check_processes(arguments.nproc)
     check_data(config, arguments.nproc, resumes=arguments.resume is not None)
     require_device(config.train.device)
+    if isinstance(config, RunConfig) and config.selfplay.on:
+        from protein.trainer.environments import spec  # these take a moment to import
+        from protein.trainer.environments.sides import require_sides
+
+        require_sides(config.env.name, spec(config.env.name, config.env.args))
     for name, path in (("--checkpoint", arguments.checkpoint), ("--trace", arguments.trace)):
         if path is not None:
             require_file(name, path)

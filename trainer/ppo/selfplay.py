@@ -311,7 +311,10 @@ class SelfPlay:
         if self._state is not None:
             tensors["recurrent"] = self._state
         for number, slot in enumerate(self._slots):
-            tensors[f"{number}.numbers"] = torch.tensor([slot.joined_at, slot.retired, slot.result]).double()
+            # In 32 bits a result would be rounded, and so would steps beyond 16.8 million.
+            tensors[f"{number}.numbers"] = torch.tensor(
+                [slot.joined_at, slot.retired, slot.result], dtype=torch.float64
+            )
             if slot.joined_at >= 0:
                 tensors |= {f"{number}.policy.{name}": weight for name, weight in slot.policy.state_dict().items()}
                 if slot.normalizer is not None:

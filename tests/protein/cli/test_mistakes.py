@@ -127,6 +127,10 @@ SWEEP_MISTAKES = [
     ("sweep --env pong --train.learning-rate -1", "train.learning_rate must be at least 0 and finite, got -1.0"),
     ("sweep --env pong --train.device cuda:99", "train.device 'cuda:99' is not available on this machine: use 'auto'"),
     ("train --env pong --train.device cuda:99", "train.device 'cuda:99' is not available on this machine: use 'auto'"),
+    (
+        "train --env pong --selfplay.on true",
+        "selfplay.on needs an environment with sides and scripts, and 'pong' has no",
+    ),
     ("train --env pong --trace .", "--trace . is a folder; give the path of a file"),
     ("sweep --env pong --method bayes", "unknown method 'bayes'; known: "),
     ("sweep --env pong --warm-start old", "there is no store runs/protein.db yet; run protein sweep first"),

@@ -84,6 +84,7 @@ def test_what_cannot_be_played_is_refused_in_a_line(agents: Path, run: Run) -> N
     assert run.error("play pong --under 0.001s").startswith("no trial of sweep 'pong' cost 0.001s or less")
     assert run.error("play pong --seed -1") == f"--seed -1 must be from 0 to {2**53 - 1}"
     assert run.error("play pong --learn --human").startswith("--human is for an agent that has learnt")
+    assert run.error("play pong --learn --store a.db").startswith("--store is for an agent that has learnt")
     assert run.error("play --learn").startswith("--learn takes one game; name one of")
     assert run.error("play memory --learn").startswith("a page learns with policy.recurrence of none alone")
     assert run.error("play snake --learn").startswith("a page learns games of one agent with one choice")

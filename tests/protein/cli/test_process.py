@@ -117,7 +117,7 @@ def test_play_is_watched_as_a_gif_and_in_a_terminal_until_ctrl_c(
     os.close(terminal)
     assert process.wait(timeout=PATIENCE_SECONDS) == 130
     assert "\N{UPPER HALF BLOCK}".encode() in shown and b"38;2;255;107;107" in shown  # the rod is red
-    assert b"no episode was played to its end" in shown
+    assert b"stopped before the first episode had ended" in shown
     with Image.open("swing/pendulum.gif") as image:
         assert 2 <= getattr(image, "n_frames", 0) < 200
 

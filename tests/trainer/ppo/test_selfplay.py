@@ -1,5 +1,6 @@
 """Self-play: who acts for whom and when that changes, the pool's ages, resumed runs, and what is refused."""
 
+import dataclasses
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from protein.trainer.model.policy import Policy
 from protein.trainer.normalise import Moments, Normalizer
 from protein.trainer.ppo.selfplay import PRESENT, SelfPlay
 from protein.trainer.run import run
+from protein.trainer.watch import Player
 
 
 def config_of(name: str = "arena", recurrence: str = "none", *, seats: int = 12, **how: Any) -> RunConfig:
@@ -176,8 +178,17 @@ def ignore(event: object) -> None:
     pass
 
 
-def test_a_run_resumes_exactly_with_its_pool(tmp_path: Path) -> None:
-    config = config_of(recurrence="mingru", seats=4)
+@pytest.mark.parametrize(
+    ("name", "recurrence", "train"),
+    [
+        ("arena", "mingru", {}),
+        ("arena", "none", {"normalize_observations": "on", "overlap": True, "total_timesteps": 4 * 4 * 32 * 5}),
+        ("frontier_tribes", "lstm", {"horizon": 8, "total_timesteps": 4 * 32 * 8 * 3}),
+    ],
+)
+def test_a_run_resumes_exactly_with_its_pool(tmp_path: Path, name: str, recurrence: str, train: dict[str, Any]) -> None:
+    config = config_of(name, recurrence, seats=4)
+    config = dataclasses.replace(config, train=dataclasses.replace(config.train, **train))
     whole = run(config, directory=tmp_path / "whole", report=ignore)
     run(config, directory=tmp_path / "cut", report=ignore, stop=Late())
     cut = tmp_path / "cut" / "checkpoint.safetensors"
@@ -187,12 +198,19 @@ def test_a_run_resumes_exactly_with_its_pool(tmp_path: Path) -> None:
     assert files[0].keys() == files[1].keys()
     assert all(torch.equal(files[0][name], files[1][name]) for name in files[0])
     assert resumed.score == whole.score
+
+
+def test_a_run_is_evaluated_by_its_scripts_and_resumes_with_its_own_settings_alone(tmp_path: Path) -> None:
+    run(config_of(recurrence="mingru", seats=4), directory=tmp_path, report=ignore, stop=Late())
+    cut = tmp_path / "checkpoint.safetensors"
     played = evaluate(cut, env="arena", episodes=16, num_envs=4)
     assert 0 <= min(played.scores) <= max(played.scores) <= 1
     assert -200 < played.score < 1200
     spread = played.score_std / np.std(played.scores)  # both in points: the same slope
     games = np.array(played.scores).reshape(4, -1, 4)[:, :, 0]
     assert played.score_error / (games.std(ddof=1) / games.size**0.5) == pytest.approx(spread)
+    watched = Player(cut, env="arena", episodes=1)
+    assert watched.against_itself  # so that its scores are called no rating
     with pytest.raises(CheckpointError, match=r"was trained with SelfPlayConfig\(.*use the same \[selfplay\] settings"):
         run(config_of(recurrence="mingru", seats=4, pool_size=5), directory=None, report=ignore, resume=cut)
 
