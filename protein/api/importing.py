@@ -25,7 +25,7 @@ from protein.api.definition import check_name
 from protein.config import space_file
 from protein.direction import stored_score
 from protein.errors import SpaceError, UsageError
-from protein.imports.runs import Imported, Run, Source
+from protein.imports.runs import Imported, Run, Source, folders_below
 from protein.names import NAME_LENGTH
 from protein.ports import Store
 from protein.space import Space, presence
@@ -45,7 +45,7 @@ from protein.types import (
     TrialEnd,
 )
 
-TOOLS = ("optuna", "wandb", "mlflow", "pufferlib")
+TOOLS = ("optuna", "wandb", "mlflow", "pufferlib", "trackio", "ray", "syne-tune", "smac", "neps")
 LEASE_SECONDS = 600.0
 _OWNER = "import:"
 _CUT_SHORT = TrialEnd.INTERRUPTED.text  # the reason of a trial whose import was cut short, and of no other
@@ -95,10 +95,36 @@ def read(tool: str, source: Source, *, rename: Mapping[str, str]) -> Imported:
         raise UsageError(f"nothing can be imported from '{tool}'{nearest(tool, TOOLS)}")
     if source.params is not None and tool != "wandb":
         raise UsageError(f"--params is for wandb alone: {tool} tells what its parameters are")
-    imported: Imported = importlib.import_module(f"protein.imports.{tool}").read(source)
+    imported: Imported = _reader(tool).read(source)
     if not imported.runs:
         raise UsageError(f"{imported.where} holds no finished run; import it when one has ended")
     return _renamed(imported, rename)
+
+
+def tool_of(place: str) -> str:
+    """Returns the tool that a file, a folder or a URL holds the runs of.
+
+    Raises:
+        UsageError: it is of none, or of several.
+    """
+    path = Path(place.removeprefix("sqlite:///")).expanduser()
+    if not path.exists():
+        raise UsageError(
+            f"'{place}' is neither a file nor a folder; of a server the tool has to be named, as in protein import"
+            f" optuna URL; known are {', '.join(TOOLS)}"
+        )
+    found = [tool for tool in TOOLS if _reader(tool).is_one(path)]
+    if not found and path.is_dir():
+        found = [tool for tool in TOOLS if any(_reader(tool).is_one(one) for one in folders_below(path))]
+    if len(found) != 1:
+        fault = f"holds runs of {' and of '.join(found)}" if found else "holds runs of no tool that is known"
+        raise UsageError(f"{place} {fault}; name the tool, as in protein import {(found or TOOLS)[0]} {place}")
+    return found[0]
+
+
+def _reader(tool: str) -> Any:
+    """Returns the module that reads a tool's runs, with `read` and `is_one`."""
+    return importlib.import_module(f"protein.imports.{tool.replace('-', '_')}")
 
 
 def _renamed(imported: Imported, rename: Mapping[str, str]) -> Imported:
@@ -296,6 +322,7 @@ def infer(imported: Imported, file: Path | None = None, cost_parameter: str | No
     runs = [run for run in imported.runs if run.score is not None] or list(imported.runs)
     shown = _values(runs)
     rules = {} if given is not None else presence.rules([run.params for run in runs], shown.keys())
+    rules |= {name: one.when for name, one in imported.parameters.items() if one.when is not None and name in shown}
     for name, values in shown.items():
         num_runs = len(values) if name in rules else len(runs)  # that could have it
         if given is not None:

@@ -131,7 +131,8 @@ class SweepArguments(StoreArguments):
     command: Annotated[str | None, shown("TEXT", "(default: our trainer)")] = None
     """Sweep any program: its command line, with {placeholders}, switches as {amp?--amp}, {seed} and {directory}."""
     space: Annotated[Path | None, shown("FILE", "(default: none)")] = None
-    """With --command: what is searched. TOML, the YAML file of a W&B sweep, or PufferLib's .ini."""
+    """With --command: what is searched. TOML, the YAML file of a W&B sweep, PufferLib's .ini, or JSON: a space of
+    Ray Tune, Optuna or ConfigSpace."""
     params: Annotated[str | None, shown("flags|dashes|json|env", "(default: by placeholders, else flags)")] = None
     """With --command: how the program gets parameters without a placeholder."""
     score_regex: Annotated[str | None, shown("REGEX", "(default: JSON lines)")] = None
@@ -528,10 +529,11 @@ class ImportArguments(StoreArguments):
 
     Runs of another tool can be looked at, and sweeps can start warm from them. The same command again adds new ones."""
 
-    tool: Positional[Annotated[str | None, shown("[FILE|TOOL]", "(required)")]] = None
-    """A .jsonl or .parquet file of protein export. Or optuna, wandb, mlflow or pufferlib, with a SOURCE."""
+    tool: Positional[Annotated[str | None, shown("[PATH|TOOL]", "(required)")]] = None
+    """A .jsonl or .parquet file of protein export. Or the files of another tool. Or that tool and its SOURCE: optuna,
+    wandb, mlflow, pufferlib, trackio, ray, syne-tune, smac or neps."""
     source: Positional[Annotated[str | None, shown("[SOURCE]", "(required)")]] = None
-    """URL or file of a study's storage or of MLflow, a CSV file (wandb), a folder of logs (pufferlib)."""
+    """URL or file of a study's storage or of MLflow; a CSV file (wandb); a folder of logs or results (the others)."""
     name: Annotated[str | None, shown("TEXT", "(default: like the experiment's)")] = None
     """Name of the sweep."""
     experiment: Annotated[str | None, shown("TEXT", "(default: the only one)")] = None
@@ -547,7 +549,7 @@ class ImportArguments(StoreArguments):
     rename: Annotated[tuple[str, ...], UseAppendAction, shown("OLD=NEW", "(default: none)")] = ()
     """Another name for a parameter, as in lr=train.learning_rate. Give it several times for several."""
     space: Annotated[str | None, shown("FILE", "(default: what the runs show)")] = None
-    """Ranges in the form of configs/*.toml."""
+    """Ranges in any form that a sweep takes."""
     cost_parameter: Annotated[str | None, shown("NAME", "(default: what the tool names)")] = None
     """The parameter that makes a run expensive, as train.total_timesteps does."""
     json: Switch = False

@@ -48,14 +48,16 @@ def run_import(command: Command) -> int:
     arguments: ImportArguments = command.arguments
     if arguments.tool is not None and _is_file(arguments.tool):
         return _run_file(arguments, Path(arguments.tool))
-    if arguments.tool is None or arguments.source is None:
+    if arguments.tool is None or (arguments.source is None and arguments.tool in importing.TOOLS):
         raise UsageError(
             "import needs a file of protein export, as in protein import pong.jsonl; or a tool and where its runs are,"
             f" as in protein import optuna sqlite:///study.db; known are {', '.join(importing.TOOLS)}"
         )
+    place = arguments.tool if arguments.source is None else arguments.source
+    tool = importing.tool_of(place) if arguments.source is None else arguments.tool
     columns = arguments.params
     source = Source(
-        place=arguments.source,
+        place=place,
         experiment=arguments.experiment,
         score=arguments.score,
         cost=arguments.cost,
@@ -63,7 +65,7 @@ def run_import(command: Command) -> int:
         params=None if columns is None else [name.strip() for name in columns.split(",") if name.strip()],
     )
     console = tables.make_console()
-    imported = importing.read(arguments.tool, source, rename=_rename(arguments.rename))
+    imported = importing.read(tool, source, rename=_rename(arguments.rename))
     name = arguments.name or importing.default_name(imported)
     printed = time.monotonic()
 

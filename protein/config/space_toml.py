@@ -48,8 +48,8 @@ _MARKS = {
     "choices",
     *_AS_JSON,
 }  # one of these makes a table a parameter's, not a section
-# Ranges as Hydra and other tools write them in a text.
-_CALL = re.compile(r"(?:\w+\.)?(?:\w*uniform|\w*normal|\w*randint|interval|range|choice|tag)\(.*\)", re.DOTALL)
+RANGE_CALL = re.compile(r"(?:\w+\.)?(?:\w*uniform|\w*normal|\w*randint|interval|range|choice|tag)\(.*\)", re.DOTALL)
+"""A range as Hydra and other tools write it in a text."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +157,7 @@ def _collect(
     """Adds the parameters and fixed values of a section, and the values that are to be tried first."""
     for key, given in table.items():
         name = f"{prefix}{key}"
-        if isinstance(given, str) and _CALL.fullmatch(given.strip()):
+        if isinstance(given, str) and RANGE_CALL.fullmatch(given.strip()):
             raise UsageError(
                 f"{source}: {name} = {json.dumps(given)[:60]} looks like a range; write {{ min = ..., max = ... }} or"
                 f" {{ choices = [...] }}, and a fixed text as {{ value = {json.dumps(given)[:60]} }}"

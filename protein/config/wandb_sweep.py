@@ -15,7 +15,7 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -179,38 +179,47 @@ class Parameters:
             path = (*above, self._usable(key if isinstance(key, str) else json.dumps(key, default=str), "the name"))
             shown = ".".join(path)
             if not isinstance(given, dict) or not given:
-                raise self._error(f"parameter '{shown}' must hold value, values or min and max, got {_short(given)}")
+                raise self.error(f"parameter '{shown}' must hold value, values or min and max, got {_short(given)}")
             for one in given:
                 if one not in (*_PARAMETER_KEYS, *OTHER_NAMES):
                     known = nearest(str(one), _PARAMETER_KEYS)
-                    raise self._error(f"unknown key '{one}' of parameter '{shown}'{known}")
+                    raise self.error(f"unknown key '{one}' of parameter '{shown}'{known}")
             if isinstance(given.get("parameters"), dict):
                 if others := [one for one in given if one != "parameters"]:
-                    raise self._error(f"'{shown}' holds parameters and {others[0]}; give one of them")
+                    raise self.error(f"'{shown}' holds parameters and {others[0]}; give one of them")
                 self.add(given["parameters"], path)
             else:
                 self._add(path, with_own_names(shown, given))
 
-    def _add(self, path: tuple[str, ...], given: Mapping[str, Any]) -> None:
+    def named(self, path: tuple[str, ...]) -> str:
+        """Returns the name that a parameter has here, and keeps what it is called there."""
         name = free_name(parameter_name(".".join(path)), self._names)
         self._names.add(name)
         if path != (name,):
             self.called[name] = path
+        return name
+
+    def _add(self, path: tuple[str, ...], given: Mapping[str, Any]) -> None:
+        name = self.named(path)
         kind = self._kind(name, given)
         if kind == "constant":
-            self.fixed[name] = self._plain(given["value"], name)
+            self.fixed[name] = self.plain(given["value"], name)
         elif not kind.startswith("categorical"):
             self.parameters.append(self._of_range(name, kind, given))
         else:
             if "probabilities" in given:
-                self._warn(f"{name}: 'probabilities' is not taken over: all values are equal at first")
+                self.warn(f"{name}: 'probabilities' is not taken over: all values are equal at first")
             if not isinstance(given["values"], list):
-                raise self._error(f"values of '{name}' must be a list, got {_short(given['values'])}")
-            values = [self._plain(value, name) for value in given["values"]]
-            if len(values) == 1:
-                self.fixed[name] = values[0]
-            else:
-                self.parameters.append(_of_values(name, values))
+                raise self.error(f"values of '{name}' must be a list, got {_short(given['values'])}")
+            self.add_values(name, given["values"])
+
+    def add_values(self, name: str, listed: Sequence[Any]) -> None:
+        """Adds a parameter that has one of some values. Raises `UsageError` for a value that is none of JSON."""
+        values = [self.plain(value, name) for value in listed]
+        if len(values) == 1:
+            self.fixed[name] = values[0]
+        else:
+            self.parameters.append(_of_values(name, values))
 
     def _kind(self, name: str, given: Mapping[str, Any]) -> str:
         """Returns the distribution, as W&B chooses one where none is named. Raises `UsageError` for keys of another."""
@@ -219,13 +228,13 @@ class Parameters:
         guess = next((kind for key, kind in by_keys.items() if key in given), "int_uniform" if whole else "uniform")
         kind = str(given.get("distribution") or guess)
         if kind not in _DISTRIBUTIONS:
-            raise self._error(f"{name}: unknown distribution '{kind}'{nearest(kind, list(_DISTRIBUTIONS))}")
+            raise self.error(f"{name}: unknown distribution '{kind}'{nearest(kind, list(_DISTRIBUTIONS))}")
         allowed = _DISTRIBUTIONS[kind]
         for key in given:
             if key not in ("distribution", *allowed):
-                raise self._error(f"{name}: '{key}' does not go with {kind}, which has {' and '.join(allowed)}")
+                raise self.error(f"{name}: '{key}' does not go with {kind}, which has {' and '.join(allowed)}")
         if (needed := allowed[0]) in ("value", "values") and needed not in given:
-            raise self._error(f"{name}: {kind} needs {needed}; give it")
+            raise self.error(f"{name}: {kind} needs {needed}; give it")
         return kind
 
     def _of_range(self, name: str, kind: str, given: Mapping[str, Any]) -> Parameter:
@@ -234,32 +243,32 @@ class Parameters:
             mu, sigma = (self._number(given.get(key, i), f"{key} of {name}") for i, key in enumerate(_NORMAL))
             low, high = mu - _SPREAD * sigma, mu + _SPREAD * sigma
             low, high = (_exp(low), _exp(high)) if base == "log_normal" else (low, high)
-            self._warn(f"{name}: a range has ends: '{kind}' becomes {low:.6g} to {high:.6g}")
+            self.warn(f"{name}: a range has ends: '{kind}' becomes {low:.6g} to {high:.6g}")
         elif base == "beta":
             low, high = 0.0, 1.0
-            self._warn(f"{name}: the shape of '{kind}' is not taken over: it is searched evenly in 0 to 1")
+            self.warn(f"{name}: the shape of '{kind}' is not taken over: it is searched evenly in 0 to 1")
         else:
             for key in _RANGE:
                 if given.get(key) is None:
-                    raise self._error(f"{name}: the range has no {key}; give both")
+                    raise self.error(f"{name}: the range has no {key}; give both")
             low, high = (self._number(given[key], f"{key} of {name}") for key in _RANGE)
         if base in ("log_uniform", "inv_log_uniform"):  # their bounds are exponents
             exponents = (low, high) if base == "log_uniform" else (-high, -low)
             if not math.isfinite(_exp(exponents[1])):
-                raise self._error(
+                raise self.error(
                     f"{name}: the bounds of {kind} are exponents of e, and those from {low:g} to {high:g} are too"
                     f" large; for bounds that are values write {kind}_values"
                 )
             low, high = (_exp(exponent) for exponent in exponents)
         if base.startswith("inv_"):
-            self._warn(f"{name}: '{kind}' is searched on a log scale")
+            self.warn(f"{name}: '{kind}' is searched on a log scale")
         scale: Scale = "log" if "log" in base else "linear"
         if kind.startswith("q_"):
             return self._in_steps(name, given.get("q", 1), low, high, scale)
         if kind == "int_uniform":
             for bound in (low, high):
                 if not bound.is_integer():
-                    raise self._error(f"{name}: {bound:g} is no whole number, as int_uniform needs; write uniform")
+                    raise self.error(f"{name}: {bound:g} is no whole number, as int_uniform needs; write uniform")
             return Integer(name, int(low), int(high))
         return Float(name, low, high, scale)
 
@@ -267,25 +276,26 @@ class Parameters:
         """Returns the range of a value that W&B rounds to the nearest multiple of `q`."""
         size = self._number(given, f"q of {name}")
         if size <= 0:
-            raise self._error(f"{name}: q = {given} must be above 0")
+            raise self.error(f"{name}: q = {given} must be above 0")
         if not max(abs(low), abs(high)) / size < _MOST_STEPS:
-            raise self._error(f"{name}: steps of {size:g} (q) are too small for {low:g} to {high:g}; raise q")
+            raise self.error(f"{name}: steps of {size:g} (q) are too small for {low:g} to {high:g}; raise q")
         first, last = round(low / size), round(high / size)
         if first == last:
-            raise self._error(
+            raise self.error(
                 f"{name}: with steps of {size:g} (q) {low:g} to {high:g} has one value; lower q, or give the value"
             )
         if scale == "log" and first == 0:
-            self._warn(f"{name}: has the value 0, which a log scale cannot hold: it is searched on a linear one")
+            self.warn(f"{name}: has the value 0, which a log scale cannot hold: it is searched on a linear one")
             scale = "linear"
         if size.is_integer():
             return Integer(name, first * int(size), last * int(size), scale, step=int(size))
         exact = Decimal(repr(size))
         return Float(name, float(first * exact), float(last * exact), scale, step=size)
 
-    def _plain(self, value: Any, name: str) -> ParamValue:
+    def plain(self, value: Any, name: str) -> ParamValue:
+        """Returns a value of JSON. Raises `UsageError` for any other."""
         if not is_json(value):
-            raise self._error(
+            raise self.error(
                 f"the value {_short(value)} of '{name}' is none of JSON; for a program that reads it from a flag, write"
                 f" the text {_short(str(value))}"
             )
@@ -296,7 +306,7 @@ class Parameters:
     def _usable(self, text: str, what: str) -> str:
         """Returns a text that a program can be given. Raises `UsageError` for others."""
         if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
-            raise self._error(f"{what} {_short(text)} has a character that no program can be given; leave it out")
+            raise self.error(f"{what} {_short(text)} has a character that no program can be given; leave it out")
         return text
 
     def _number(self, value: Any, what: str) -> float:
@@ -305,13 +315,15 @@ class Parameters:
         except (TypeError, ValueError, OverflowError):
             number = math.nan
         if not math.isfinite(number):
-            raise self._error(f"{what} is {_short(value)}, which is no finite number")
+            raise self.error(f"{what} is {_short(value)}, which is no finite number")
         return number
 
-    def _warn(self, text: str) -> None:
+    def warn(self, text: str) -> None:
+        """Keeps what is not taken over."""
         self.warnings.append(f"{self._source}: {text}")
 
-    def _error(self, text: str) -> UsageError:
+    def error(self, text: str) -> UsageError:
+        """Returns an error that names the file."""
         return UsageError(f"{self._source}: {text}")
 
 

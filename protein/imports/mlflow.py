@@ -41,6 +41,13 @@ _OUR_COST = "run_seconds"  # of those: of the whole run, where trials have conti
 _PARENT, _COMMIT = "mlflow.parentRunId", "mlflow.source.git.commit"
 
 
+def is_one(place: Path) -> bool:
+    """Whether a file is a database of MLflow's, or a folder its `mlruns`."""
+    if place.is_dir():
+        return any(place.glob("*/meta.yaml"))
+    return {"experiments", "runs"} <= (tables_of(place) or set())
+
+
 def read(source: Source) -> Imported:
     """Returns the experiment's finished runs.
 
@@ -84,11 +91,11 @@ def _uri(place: str) -> str:
     if "://" in plain and not plain.startswith("sqlite:///"):
         return place
     if (folder := Path(plain).expanduser()).is_dir():
-        if not any(folder.glob("*/meta.yaml")):
+        if not is_one(folder):
             raise UsageError(f"{place} is no folder of MLflow: it holds no experiment; give another, such as mlruns")
         return folder.resolve().as_uri()
     path = existing(plain.removeprefix("sqlite:///"), "MLflow's SQLite file, its folder, or the URL of its server")
-    if not {"experiments", "runs"} <= (tables_of(path) or set()):
+    if not is_one(path):
         raise UsageError(f"{place} is no database of MLflow: it has no table of runs; give another")
     return f"sqlite:///{path.resolve()}"
 

@@ -35,6 +35,14 @@ from protein.validate import is_json, plain
 _LONGEST_LINE = 1_000_000  # of a journal, of which the first is looked at
 
 
+def is_one(place: Path) -> bool:
+    """Whether a file is a storage of Optuna's: a database with its tables, or a journal."""
+    if not place.is_file():
+        return False
+    tables = tables_of(place)
+    return _is_journal(place) if tables is None else {"studies", "version_info"} <= tables
+
+
 def read(source: Source) -> Imported:
     """Returns the study's finished trials.
 
@@ -95,29 +103,27 @@ def _storage(optuna: Any, place: str) -> Any:
         # Fails where its tables are missing. By default it would make them, in whatever database a wrong URL names.
         return optuna.storages.RDBStorage(place, skip_table_creation=True)
     path = existing(place.removeprefix("sqlite:///"), "the storage's URL, as in sqlite:///study.db, or its file")
-    tables = tables_of(path)
-    if tables is not None:
-        if not {"studies", "version_info"} <= tables:
-            raise UsageError(f"{place} is no storage of Optuna: it has no table of studies; give another")
+    is_database = tables_of(path) is not None
+    if not is_one(path):
+        fault = (
+            "it has no table of studies"
+            if is_database
+            else "neither a SQLite file nor a journal, whose lines are JSON with an op_code"
+        )
+        raise UsageError(f"{place} is no storage of Optuna: {fault}; give another")
+    if is_database:
         return optuna.storages.RDBStorage(f"sqlite:///{path}", skip_table_creation=True)
-    _require_journal(path, place)
     return optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(Path(path))))
 
 
-def _require_journal(path: Path, place: str) -> None:
-    """Raises `UsageError` unless a file begins as a journal does: every line is a JSON object with its operation."""
+def _is_journal(path: Path) -> bool:
+    """Whether a file begins as a journal does: every line is a JSON object with its operation."""
     try:
         with path.open(encoding="utf-8") as file:
-            first = file.readline(_LONGEST_LINE)
-        entry = json.loads(first)
-        if isinstance(entry, dict) and "op_code" in entry:
-            return
+            entry = json.loads(file.readline(_LONGEST_LINE))
+        return isinstance(entry, dict) and "op_code" in entry
     except (ValueError, RecursionError):  # no text, or no JSON
-        pass
-    raise UsageError(
-        f"{place} is no storage of Optuna: neither a SQLite file nor a journal, whose lines are JSON with an op_code;"
-        " give another"
-    )
+        return False
 
 
 def _absolute(place: str) -> str:

@@ -9,7 +9,6 @@ Source: `_train` in pufferlib/pufferl.py and `load_config` of PufferLib 4.
 
 import contextlib
 import json
-import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +21,7 @@ from protein.imports.runs import (
     Imported,
     Run,
     Source,
+    curve,
     existing,
     flat,
     known_cost,
@@ -31,12 +31,17 @@ from protein.imports.runs import (
     result,
 )
 from protein.space.parameters import Parameter
-from protein.types import Direction, Measurement, TrialEnd, is_score
+from protein.types import Direction, TrialEnd
 
 COST = "uptime"
 STEPS = "agent_steps"
 SECTIONS = ("train", "policy", "vec", "env", "torch")  # of a config, that hold what a run was made with
 _PREFIXES = ("env/", "environment/", "")  # of the metric's name in the lists
+
+
+def is_one(place: Path) -> bool:
+    """Whether a folder holds logs."""
+    return place.is_dir() and any(_log(path) is not None for path in place.glob("*.json"))
 
 
 def read(source: Source) -> Imported:
@@ -131,28 +136,9 @@ def _run(path: Path, data: Mapping[str, Any], metric: str, cost: str | None) -> 
         steps=max(int(last[STEPS]), 0),
         reason=reason,
         metrics=numbers(last),
-        curve=_curve(metrics, metric),
+        curve=curve(zip(metrics[STEPS], metrics.get(COST, []), metrics.get(metric, []), strict=False)),
         began=began,
     )
-
-
-def _curve(metrics: Mapping[str, list[Any]], metric: str) -> tuple[Measurement, ...]:
-    """Returns the points; a later one that has fewer steps or seconds than those before it is left out."""
-    found: list[Measurement] = []
-    for steps, seconds, score in zip(metrics[STEPS], metrics.get(COST, []), metrics.get(metric, []), strict=False):
-        if not all(isinstance(value, int | float) for value in (steps, seconds)) or not math.isfinite(seconds):
-            continue
-        if found and (steps < found[-1].steps or seconds < found[-1].elapsed_seconds):
-            continue
-        is_number = isinstance(score, int | float) and is_score(score)
-        found.append(
-            Measurement(
-                steps=max(int(steps), 0),
-                elapsed_seconds=max(float(seconds), 0.0),
-                score=float(score) if is_number else None,
-            )
-        )
-    return tuple(found)
 
 
 def _whole(value: Any) -> Any:

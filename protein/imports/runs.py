@@ -5,17 +5,20 @@ import dataclasses
 import json
 import math
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from protein.errors import UsageError
+from protein.config import json_space
+from protein.errors import SpaceError, UsageError
 from protein.space.parameters import Parameter, free_name, parameter_name
-from protein.spelling import nearest
+from protein.spelling import counted, nearest
 from protein.types import MAX_COST_SECONDS, Direction, Measurement, ParamValue, TrialEnd, is_score
 
 EQUAL_COST = "equal"  # said in place of a column: every run counts as one second
 MAX_LISTED = 12  # names in a message
+MAX_POINTS = 2000  # of a run's curve, spread evenly
+_DEPTH = 2  # folders below a source in which experiments are looked for
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +68,10 @@ class Run:
     began: str = ""  # when, for people
     git_commit: str = ""
 
+    def __post_init__(self) -> None:
+        for name in ("key", "reason", "began", "git_commit"):
+            object.__setattr__(self, name, storable(getattr(self, name)))
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
@@ -98,6 +105,10 @@ class Imported:
     cost_parameter: str | None = None
     notes: Sequence[str] = ()
 
+    def __post_init__(self) -> None:
+        for name in ("where", "identity", "experiment", "env", "score"):
+            object.__setattr__(self, name, storable(getattr(self, name)))
+
 
 def result(end: TrialEnd, score: float | None, reason: str) -> tuple[TrialEnd, float | None, str]:
     """Returns how a run ended, its score and why, so that a store takes it: a failure has a reason and no score."""
@@ -116,6 +127,29 @@ def known_cost(seconds: Any) -> float | None:
     return float(seconds) if number and 0 <= seconds <= MAX_COST_SECONDS else None
 
 
+def curve(points: Iterable[tuple[Any, Any, Any]]) -> tuple[Measurement, ...]:
+    """Returns a learning curve of points, each its steps, seconds and score.
+
+    Left out is a point that goes back, or whose steps or seconds no store takes.
+    """
+    found: list[Measurement] = []
+    for steps, seconds, score in points:
+        if known_cost(seconds) is None or not isinstance(steps, int | float) or not abs(steps) < 2**53:
+            continue
+        if found and (steps < found[-1].steps or seconds < found[-1].elapsed_seconds):
+            continue
+        number = isinstance(score, int | float) and is_score(score)
+        found.append(
+            Measurement(
+                steps=max(int(steps), 0),
+                elapsed_seconds=float(seconds),
+                score=float(score) if number else None,
+            )
+        )
+    stride = max(1, -(-len(found) // MAX_POINTS))
+    return tuple(point for i, point in enumerate(found) if i % stride == 0 or i == len(found) - 1)
+
+
 def parameters(values: Mapping[str, Any]) -> dict[str, ParamValue]:
     """Returns values as params: nested ones by dotted names, lists as text; without those that no store takes."""
     found: dict[str, ParamValue] = {}
@@ -125,7 +159,7 @@ def parameters(values: Mapping[str, Any]) -> dict[str, ParamValue]:
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 2**53:  # no range holds it exactly
             value = float(value)
         plain = value if isinstance(value, bool | int | float | str) else json.dumps(value, default=str)
-        found[free_name(parameter_name(name), found)] = plain.replace("\0", "") if isinstance(plain, str) else plain
+        found[free_name(parameter_name(name), found)] = storable(plain) if isinstance(plain, str) else plain
     return found
 
 
@@ -138,6 +172,19 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             found[f"{prefix}{name}"] = value
     return found
+
+
+def own_ranges(table: Any, path: Path) -> tuple[dict[str, Parameter], list[str]]:
+    """Returns the ranges that a tool's own table of its space has, by name, and what of it is lost, a line each."""
+    try:
+        read = json_space.of_table(table, str(path))
+    except (UsageError, SpaceError) as error:
+        return {}, [f"the tool's own space cannot be one here, the ranges are those of the values: {error}"]
+    notes = list(read.warnings)
+    if read.space.constraints:
+        count = counted(len(read.space.constraints), "forbidden clause")
+        notes.append(f"the space does not have the {count} of {path.name}; a sweep with --space {path} has")
+    return {one.name: dataclasses.replace(one, default=None) for one in read.space.parameters}, notes
 
 
 def text_value(text: str) -> ParamValue | None:
@@ -162,10 +209,15 @@ def text_value(text: str) -> ParamValue | None:
 def numbers(values: Mapping[str, Any]) -> dict[str, float]:
     """Returns the finite numbers among values."""
     return {
-        name: float(value)
+        storable(name): float(value)
         for name, value in values.items()
         if isinstance(value, int | float) and not isinstance(value, bool) and _finite(value)
     }
+
+
+def storable(text: str) -> str:
+    """Returns a text without what no store takes: the character 0, and halves of characters, which are "?" then."""
+    return text.replace("\0", "").encode("utf-8", "replace").decode()
 
 
 def choose(what: str, wanted: str | None, known: Iterable[str]) -> str:
@@ -210,6 +262,54 @@ def existing(place: str, what: str, *, folder: bool = False) -> Path:
     if not (path.is_dir() if folder else path.is_file()):
         raise UsageError(f"there is no {'folder' if folder else 'file'} {place}; give {what}")
     return path
+
+
+def experiment_of(source: Source, is_one: Callable[[Path], bool], what: str) -> Path:
+    """Returns the folder of one experiment: the source's place, or the only one below it, or the one that is named.
+
+    Args:
+        source: its place is such a folder, a file in one, or a folder that has some below it.
+        is_one: whether a folder holds an experiment.
+        what: makes a folder one, as in "the folder of a run, which has a runhistory.json".
+
+    Raises:
+        UsageError: there is none, or several.
+    """
+    place = Path(source.place).expanduser()
+    folder = place.parent if place.is_file() else existing(source.place, what, folder=True)
+    if is_one(folder):
+        return folder
+    below = {str(one.relative_to(folder)): one for one in folders_below(folder) if is_one(one)}
+    if not below:
+        raise UsageError(f"{source.place} is not {what}, and there is none below it; give another folder")
+    return below[choose("--experiment (the folder)", source.experiment, sorted(below))]
+
+
+def folders_below(folder: Path, depth: int = _DEPTH) -> Iterator[Path]:
+    """Yields the folders in a folder, down to a depth; those that cannot be read are left out."""
+    try:
+        inner = sorted(one for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))
+    except OSError:
+        return
+    for one in inner:
+        yield one
+        if depth > 1:
+            yield from folders_below(one, depth - 1)
+
+
+def table_of(path: Path) -> dict[str, Any]:
+    """Returns a JSON file that holds an object. Raises `UsageError` for any other, such as one that was cut short."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}); give another source") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            f"{path} is damaged, or was cut short: it is no JSON ({error!s:.80}); copy it again"
+        ) from error
+    if not isinstance(data, dict):
+        raise UsageError(f"{path} holds no JSON object, but a {type(data).__name__}; give another source")
+    return data
 
 
 def tables_of(path: Path) -> set[str] | None:

@@ -11,6 +11,7 @@ import csv
 import math
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,11 @@ _MIN_RANKED, _MIN_DISTINCT, _SAME_ORDER = 10, 0.8, 0.95  # runs, share of differ
 _UNFINISHED = ("running", "pending", "preempting")
 RUNTIMES = ("_runtime", "Runtime", "_wandb.runtime")
 """Columns that hold a run's duration in seconds, the first of which is taken."""
+
+
+def is_one(place: Path) -> bool:
+    """Whether a file may be such a table."""
+    return place.is_file() and place.suffix.lower() == ".csv"
 
 
 def read(source: Source) -> Imported:

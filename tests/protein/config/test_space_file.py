@@ -197,7 +197,7 @@ def test_a_file_of_ranges_alone_needs_no_table_of_the_space(tmp_path: Path) -> N
             "when = True is no condition; write a text",
         ),
         ("a.ini", "[sweep.a.b]\nlow = 1\nmin = 1\nhigh = 2", "a.b gives min and low, which are the same"),
-        ("a.json", "{}", "'.json' is no known kind"),
+        ("a.txt", "{}", "'.txt' is no known kind"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused_in_one_line(tmp_path: Path, name: str, text: str, message: str) -> None:
