@@ -114,7 +114,9 @@ def tool_of(place: str) -> str:
             f" optuna URL; known are {', '.join(TOOLS)}"
         )
     found = [tool for tool in TOOLS if _reader(tool).is_one(path)]
-    if not found and path.is_dir():
+    if not found and path.is_file():
+        found = [tool for tool in TOOLS if _reader(tool).is_one(path.parent)]
+    elif not found:
         found = [tool for tool in TOOLS if any(_reader(tool).is_one(one) for one in folders_below(path))]
     if len(found) != 1:
         fault = f"holds runs of {' and of '.join(found)}" if found else "holds runs of no tool that is known"

@@ -63,7 +63,7 @@ def read(source: Source) -> Imported:
             f"{folder} holds trials in a form of another Ray Tune ({error!r:.60}); known are those from Ray 2.7 on"
         ) from error
     points = [point for _, _, _, history in trials for point in history]
-    known = list(dict.fromkeys(name for point in points for name in numbers(flat(point)) if name not in _OWN))
+    known = list(dict.fromkeys(name for point in points for name in numbers(point) if name not in _OWN))
     score = choose("--score", source.score or (asked if asked in known else None), known)
     direction = require_direction(source.direction, score)
     if source.cost not in (None, EQUAL_COST):
@@ -102,7 +102,7 @@ def _loaded(text: Any) -> Any:
 def _trial(
     folder: Path, trial: Mapping[str, Any], more: Mapping[str, Any]
 ) -> tuple[str, str, Mapping[str, Any], list[Mapping[str, Any]]]:
-    """Returns a trial's id, its status, its params and its results, oldest first."""
+    """Returns a trial's id, its status, its params and its results by dotted names, oldest first."""
     lines: list[Mapping[str, Any]] = []
     path = folder / str(trial.get("relative_logdir") or trial["trial_id"]) / "result.json"
     if path.is_file():
@@ -114,13 +114,13 @@ def _trial(
     last = more.get("last_result") or {}
     if last and (not lines or lines[-1].get(_STEPS) != last.get(_STEPS)):
         lines.append(last)
-    return str(trial["trial_id"]), str(trial["status"]), dict(trial["config"]), lines
+    points = [{name: value for name, value in flat(line).items() if not name.startswith("config.")} for line in lines]
+    return str(trial["trial_id"]), str(trial["status"]), dict(trial["config"]), points
 
 
 def _run(
-    key: str, status: str, config: Mapping[str, Any], history: list[Mapping[str, Any]], score: str, cost: str | None
+    key: str, status: str, config: Mapping[str, Any], points: list[Mapping[str, Any]], score: str, cost: str | None
 ) -> Run:
-    points = [flat(point) for point in history]
     scores = [point[score] for point in points if isinstance(point.get(score), int | float)]
     last = points[-1] if points else {}
     seconds = 1.0 if cost == EQUAL_COST else last.get(cost or _SECONDS)

@@ -278,6 +278,8 @@ def experiment_of(source: Source, is_one: Callable[[Path], bool], what: str) -> 
     place = Path(source.place).expanduser()
     folder = place.parent if place.is_file() else existing(source.place, what, folder=True)
     if is_one(folder):
+        if source.experiment is not None:
+            choose("--experiment (the folder)", source.experiment, [folder.name])
         return folder
     below = {str(one.relative_to(folder)): one for one in folders_below(folder) if is_one(one)}
     if not below:

@@ -4,7 +4,7 @@ A run here is a config at one budget. Its score is the mean over the instances a
 cost is the sum of their times. The budget is a parameter, `budget`, which makes a run expensive. Space and conditions
 are those of configspace.json.
 
-Source: smac/runhistory/runhistory.py and smac/scenario.py of SMAC 2; "Getting started" in its documentation.
+Source: smac/runhistory/runhistory.py and smac/scenario.py of SMAC 2.4; "Getting started" in its documentation.
 """
 
 from collections.abc import Mapping, Sequence
@@ -70,7 +70,7 @@ def read(source: Source) -> Imported:
         ]
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise UsageError(
-            f"{folder / 'runhistory.json'} has a form of another SMAC ({error!r:.60}); known is that of SMAC 2"
+            f"{folder / 'runhistory.json'} has a form of another SMAC ({error!r:.60}); known is that of SMAC 2.4"
         ) from error
     if budget_name is not None:
         least, most = (

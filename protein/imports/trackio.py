@@ -66,7 +66,7 @@ def read(source: Source) -> Imported:
         by_run.setdefault(_key(point), []).append(point)
     ours = {key for key, config in configs.items() if _OUR_MARK in config}
     known = list(dict.fromkeys(key for point in points for key in point if key not in _COLUMNS))
-    said = {configs[key].get(f"{_FACTS}direction") for key in ours}
+    said = {str(configs[key].get(f"{_FACTS}direction")) for key in ours}
     score = choose("--score", source.score or ("score" if ours and "score" in known else None), known)
     direction = source.direction or (Direction(said.pop()) if len(said) == 1 and said <= set(Direction) else None)
     direction = require_direction(direction, score)

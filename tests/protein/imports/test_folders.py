@@ -60,7 +60,7 @@ class TestRay:
             }  # fmt: skip
             assert (run.cost_seconds, run.steps) == (last["time_total_s"], last["training_iteration"])
             assert run.curve[0].steps == 1 and len(run.curve) == run.steps
-            assert run.metrics["acc"] == last["acc"]
+            assert run.metrics == {"loss": last["loss"], "acc": last["acc"]} or math.isnan(last["loss"])
             if trial["status"] == "ERROR":
                 assert (run.end, run.score) == (TrialEnd.CRASHED, None)
             elif math.isnan(last["loss"]):
@@ -222,6 +222,9 @@ class TestWhatIsThere:
         with pytest.raises(UsageError, match=r"--experiment \(the folder\) is needed, one of: budgets/0, instances/0"):
             read("smac")
         assert read("smac", experiment="plain/0").experiment == "plain"
+        assert read("smac/plain/0/runhistory.json").experiment == "plain", "a file stands for its folder"
+        with pytest.raises(UsageError, match=r"--experiment \(the folder\) 'other' is not there"):
+            read("ray/small", experiment="other")
 
     @pytest.mark.parametrize(
         ("tool", "place"), [("smac", "ray/small"), ("neps", "smac/plain"), ("trackio", "neps/small")]
