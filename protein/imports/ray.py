@@ -114,7 +114,9 @@ def _trial(
     last = more.get("last_result") or {}
     if last and (not lines or lines[-1].get(_STEPS) != last.get(_STEPS)):
         lines.append(last)
-    points = [{name: value for name, value in flat(line).items() if not name.startswith("config.")} for line in lines]
+    points: list[Mapping[str, Any]] = [
+        {name: value for name, value in flat(line).items() if not name.startswith("config.")} for line in lines
+    ]
     return str(trial["trial_id"]), str(trial["status"]), dict(trial["config"]), points
 
 
