@@ -2,9 +2,12 @@
 
 import json
 import math
+import os
 import re
 import runpy
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -89,12 +92,11 @@ def test_ranges_of_pufferlib(job: Path) -> None:
 
 
 @pytest.mark.slow
-def test_ray_and_its_results(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_and_its_results(job: Path) -> None:
     pytest.importorskip("ray.tune")
-    monkeypatch.setenv("HOME", str(job))
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     (job / "with_ray.py").write_text((job / "with_ray.py").read_text().replace("num_samples=20", "num_samples=3"))
-    runpy.run_path("with_ray.py")
+    environment = {**os.environ, "HOME": str(job), "RAY_USAGE_STATS_ENABLED": "0"}
+    subprocess.run([sys.executable, "with_ray.py"], env=environment, check=True, capture_output=True)
     source = Source(place=str(job / "ray_results" / "job"), direction=Direction.MINIMIZE)
     found = importing.read(importing.tool_of(source.place), source, rename={})
     assert (found.tool, found.score, len(found.runs)) == ("ray", "loss", 3)

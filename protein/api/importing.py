@@ -95,7 +95,13 @@ def read(tool: str, source: Source, *, rename: Mapping[str, str]) -> Imported:
         raise UsageError(f"nothing can be imported from '{tool}'{nearest(tool, TOOLS)}")
     if source.params is not None and tool != "wandb":
         raise UsageError(f"--params is for wandb alone: {tool} tells what its parameters are")
-    imported: Imported = _reader(tool).read(source)
+    try:
+        imported: Imported = _reader(tool).read(source)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
+        raise UsageError(
+            f"{source.place} has another form than {tool} is known to write ({error!r:.80}): it is damaged, or of a"
+            " version that is not known here"
+        ) from error
     if not imported.runs:
         raise UsageError(f"{imported.where} holds no finished run; import it when one has ended")
     return _renamed(imported, rename)
@@ -443,6 +449,8 @@ def _widened(parameter: Parameter | None, values: Sequence[ParamValue]) -> Param
         fits = parameter is not None and all(any(_same(value, one) for one in parameter.choices) for value in values)
         return parameter if fits else None
     if isinstance(parameter, Integer) and not all(isinstance(value, int) for value in values):
+        return None
+    if not all(isinstance(value, int | float) for value in values):
         return None
     numbers: list[Any] = [value if isinstance(parameter, Integer) else float(value) for value in values]
     bounds: dict[str, Any] = {"low": min(parameter.low, *numbers), "high": max(parameter.high, *numbers)}

@@ -9,7 +9,6 @@ Source: neps/state/filebased.py, neps/state/trial.py and neps/state/neps_state.p
 
 import contextlib
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from protein.imports.runs import (
     curve,
     experiment_of,
     known_cost,
+    moment,
     numbers,
     parameters,
     result,
@@ -83,10 +83,7 @@ def read(source: Source) -> Imported:
             f"{counted(following, 'trial')} at a higher fidelity after one of the same config: what that cost is not"
             " counted again"
         )
-    try:
-        runs = [_run(*one, place, source.cost) for one in finished]
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise UsageError(f"{folder} has a form of another NePS ({error!r:.60}); known is that of NePS 0.17") from error
+    runs = [_run(*one, place, source.cost) for one in finished]
     return Imported(
         tool="neps",
         where=str(folder),
@@ -143,7 +140,7 @@ def _run(
         reason=reason,
         metrics=numbers(report.get("extra") or {}),
         curve=curve((i, (known or 0.0) * i / len(points), one) for i, one in enumerate(points, 1)),
-        began="" if not isinstance(began, float) else datetime.fromtimestamp(began, UTC).isoformat(sep=" "),
+        began=moment(began),
     )
 
 

@@ -7,10 +7,8 @@ goal and the ranges. So nothing has to be asked. PufferLib writes no file for a 
 Source: `_train` in pufferlib/pufferl.py and `load_config` of PufferLib 4.
 """
 
-import contextlib
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +24,7 @@ from protein.imports.runs import (
     flat,
     known_cost,
     listed,
+    moment,
     numbers,
     parameters,
     result,
@@ -124,9 +123,8 @@ def _run(path: Path, data: Mapping[str, Any], metric: str, cost: str | None) -> 
     end, measured, reason = result(TrialEnd.COMPLETE, float(score) if isinstance(score, int | float) else None, "")
     config = flat({name: data[name] for name in SECTIONS if isinstance(data.get(name), Mapping)})
     seconds = 1.0 if cost == EQUAL_COST else last.get(cost or COST)
-    began = ""
-    with contextlib.suppress(ValueError, OverflowError, OSError):  # a file is called by its start, in milliseconds
-        began = datetime.fromtimestamp(int(path.stem) / 1000, UTC).isoformat(sep=" ", timespec="seconds")
+    # A file is called by its start, in milliseconds.
+    began = moment(int(path.stem) / 1000) if path.stem.isdecimal() else ""
     return Run(
         key=path.stem,
         params=parameters({name: _whole(value) for name, value in config.items()}),

@@ -11,11 +11,9 @@ Source: ray/tune/execution/tune_controller.py, ray/tune/experiment/trial.py and 
 import dataclasses
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from protein.errors import UsageError
 from protein.imports.runs import (
     EQUAL_COST,
     Imported,
@@ -26,6 +24,7 @@ from protein.imports.runs import (
     experiment_of,
     flat,
     known_cost,
+    moment,
     numbers,
     parameters,
     require_direction,
@@ -55,13 +54,8 @@ def read(source: Source) -> Imported:
     """
     folder = experiment_of(source, is_one, WHAT)
     state = table_of(max(folder.glob(_STATE)))  # of a run that was resumed, the last one has all trials
-    try:
-        trials = [_trial(folder, *map(_loaded, pair)) for pair in state["trial_data"]]
-        asked = state.get("runner_data", {}).get("_metric")
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UsageError(
-            f"{folder} holds trials in a form of another Ray Tune ({error!r:.60}); known are those from Ray 2.7 on"
-        ) from error
+    trials = [_trial(folder, *map(_loaded, pair)) for pair in state["trial_data"]]
+    asked = state.get("runner_data", {}).get("_metric")
     points = [point for _, _, _, history in trials for point in history]
     known = list(dict.fromkeys(name for point in points for name in numbers(point) if name not in _OWN))
     score = choose("--score", source.score or (asked if asked in known else None), known)
@@ -144,9 +138,5 @@ def _run(
         reason=reason,
         metrics={name: value for name, value in numbers(last).items() if name not in _OWN},
         curve=found,
-        began="" if not isinstance(began, int) else _moment(began - float(last.get(_SECONDS) or 0.0)),
+        began=moment(began - float(last.get(_SECONDS) or 0.0)) if isinstance(began, int) else "",
     )
-
-
-def _moment(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(sep=" ", timespec="seconds")

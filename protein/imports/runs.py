@@ -6,6 +6,7 @@ import json
 import math
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +214,13 @@ def numbers(values: Mapping[str, Any]) -> dict[str, float]:
         for name, value in values.items()
         if isinstance(value, int | float) and not isinstance(value, bool) and _finite(value)
     }
+
+
+def moment(seconds: Any) -> str:
+    """Returns a time in seconds since 1970 as text, in UTC; "" for what is none."""
+    with contextlib.suppress(TypeError, ValueError, OverflowError, OSError):
+        return datetime.fromtimestamp(seconds, UTC).isoformat(sep=" ", timespec="milliseconds")
+    return ""
 
 
 def storable(text: str) -> str:

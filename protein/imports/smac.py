@@ -8,11 +8,9 @@ Source: smac/runhistory/runhistory.py and smac/scenario.py of SMAC 2.4; "Getting
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from protein.errors import UsageError
 from protein.imports.runs import (
     EQUAL_COST,
     Imported,
@@ -21,6 +19,7 @@ from protein.imports.runs import (
     choose,
     experiment_of,
     known_cost,
+    moment,
     own_ranges,
     parameters,
     result,
@@ -55,23 +54,16 @@ def read(source: Source) -> Imported:
     score = choose("--score (the objective)", source.score, names)
     space = folder / "configspace.json"
     ranges, notes = own_ranges(table_of(space), space) if space.is_file() else ({}, [])
-    try:
-        grouped: dict[tuple[int, float | None], list[Mapping[str, Any]]] = {}
-        for one in history["data"]:
-            grouped.setdefault((one["config_id"], one["budget"]), []).append(one)
-        configs = history["configs"]
-        taken = {name for config in configs.values() for name in config}
-        finished = {key: runs for key, runs in grouped.items() if all(run["status"] != _RUNNING for run in runs)}
-        budgets = sorted({budget for _, budget in grouped if budget is not None})
-        budget_name = free_name("budget", taken) if len(budgets) > 1 else None
-        place = names.index(score) if len(names) > 1 else None
-        made = [
-            _run(configs[str(config)], runs, place, source.cost, budget_name) for (config, _), runs in finished.items()
-        ]
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise UsageError(
-            f"{folder / 'runhistory.json'} has a form of another SMAC ({error!r:.60}); known is that of SMAC 2.4"
-        ) from error
+    grouped: dict[tuple[int, float | None], list[Mapping[str, Any]]] = {}
+    for one in history["data"]:
+        grouped.setdefault((one["config_id"], one["budget"]), []).append(one)
+    configs = history["configs"]
+    taken = {name for config in configs.values() for name in config}
+    finished = {key: runs for key, runs in grouped.items() if all(run["status"] != _RUNNING for run in runs)}
+    budgets = sorted({budget for _, budget in grouped if budget is not None})
+    budget_name = free_name("budget", taken) if len(budgets) > 1 else None
+    place = names.index(score) if len(names) > 1 else None
+    made = [_run(configs[str(config)], runs, place, source.cost, budget_name) for (config, _), runs in finished.items()]
     if budget_name is not None:
         least, most = (
             float(scenario.get(f"{end}_budget") or at)
@@ -121,7 +113,7 @@ def _run(
         score=measured,
         cost_seconds=1.0 if cost == EQUAL_COST else known_cost(sum(one or 0.0 for one in seconds)),
         reason=reason,
-        began=datetime.fromtimestamp(first["starttime"], UTC).isoformat(sep=" ", timespec="milliseconds"),
+        began=moment(first["starttime"]),
     )
 
 

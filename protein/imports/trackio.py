@@ -26,6 +26,7 @@ from protein.imports.runs import (
     existing,
     flat,
     known_cost,
+    moment,
     numbers,
     parameters,
     require_direction,
@@ -178,7 +179,7 @@ def _run(
         reason=reason,
         metrics=numbers(last),
         curve=found if len(found) > 1 else (),
-        began=datetime.fromtimestamp(began, UTC).isoformat(sep=" ", timespec="seconds"),
+        began=moment(began),
     )
 
 
