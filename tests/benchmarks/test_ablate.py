@@ -84,6 +84,7 @@ def test_every_side_of_every_environment_is_a_valid_config_that_changes_somethin
     assert base.policy.value_bins == 0 and "value bins" in found
 
 
+@pytest.mark.slow  # an interruption after each of its runs
 def test_it_goes_on_where_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Interrupted after each run, it makes the runs of one go: each once, the trials with even seeds."""
     made: list[Any] = []
