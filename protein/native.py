@@ -22,10 +22,10 @@ def not_loaded(error: ImportError, package: str, folder: Path) -> ImportError:
     built = sorted(path.name.split(".")[1] for path in folder.glob("_native.*.so"))
     here = importlib.machinery.EXTENSION_SUFFIXES[0].split(".")[1]  # such as cpython-311-x86_64-linux-gnu
     libc = c_library()
-    lacks = re.search(r"version `(([A-Z]+)_([\w.]+))' not found", str(error))
+    lacks = re.search(r"version `((GLIBC_(?=\d))?([\w.]+))' not found", str(error))
     if libc == "musl" and any("gnu" in build for build in built):
         reason = "it needs glibc, and the C library of this system is musl; use a system or a container with glibc"
-    elif lacks and lacks[2] == "GLIBC":
+    elif lacks and lacks[2]:
         reason = f"it needs glibc {lacks[3]} or newer, and this system has {libc}; {_NEWER}"
     elif lacks:
         reason = f"it needs {lacks[1]}, which a library of this system lacks; {_OWN_BUILD}"

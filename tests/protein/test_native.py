@@ -28,6 +28,7 @@ def found_glibc(_: str) -> str:
     [
         (OLD, GNU, found_glibc, ["needs glibc 2.28 or newer", "has glibc 2.17", "use a newer system"]),
         (OLD.replace("GLIBC_2.28", "GLIBCXX_3.4.30"), GNU, found_glibc, ["GLIBCXX_3.4.30", "pip install ."]),
+        (OLD.replace("2.28", "ABI_DT_RELR"), GNU, found_glibc, ["GLIBC_ABI_DT_RELR, which a library", "pip install ."]),
         (MISSING, GNU, no_glibc, ["needs glibc", "is musl", "a container with glibc"]),
         ("Error relocating _native.so: __memcpy_chk: symbol not found", GNU, no_glibc, ["is musl"]),
         (MISSING, GNU.replace("311", "309"), found_glibc, ["cpython-309", "this Python is cpython-3", "the wheel for"]),
