@@ -31,13 +31,13 @@ class Recording:
         self._recent: collections.deque[float] = collections.deque(maxlen=WINDOW)
         self._curve: list[tuple[int, float, float]] = []
         self._reached: tuple[int, float] | None = None
-        self._began = self._seconds = 0.0
+        self._began = self._seconds = self._cpu_began = 0.0
         self._steps = 0
         self._waits: Waits | None = None
 
     def begin(self) -> None:
         """Starts the clock."""
-        self._began, self._waits = time.perf_counter(), Waits(os.getpid())
+        self._began, self._waits, self._cpu_began = time.perf_counter(), Waits(os.getpid()), time.process_time()
 
     def episode(self, score: float) -> None:
         """Counts one finished episode."""
@@ -69,6 +69,7 @@ class Recording:
                     "solved_seconds": None if seconds is None else round(seconds, 2),
                     "steps": self._steps,
                     "seconds": round(self._seconds, 2),
+                    "cpu_seconds": round(time.process_time() - self._cpu_began, 2),
                     "waited_seconds": round(self._waits.seconds(), 2),
                     "score": round(statistics.fmean(self._recent), 3) if self._recent else None,
                     "curve": self._curve[::-stride][::-1],

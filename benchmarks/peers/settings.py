@@ -194,3 +194,5 @@ CLEAN: dict[str, Clean] = {
     "pong": _OWN,
     "breakout": _OWN,
 }
+
+RUST = ("gym:CartPole-v1", "gym:LunarLander-v3")  # where rlox runs: it normalises and reads pictures otherwise

@@ -16,7 +16,7 @@ from curves import draw
 from goals import GOALS, goal
 from peers import clean, worlds
 from peers.recording import WINDOW, Recording
-from peers.settings import CLEAN, STABLE
+from peers.settings import CLEAN, RUST, STABLE
 
 from protein.trainer.environments import spec
 
@@ -31,6 +31,7 @@ def test_both_peers_have_settings_for_the_same_environments() -> None:
     assert STABLE.keys() == CLEAN.keys()
     for stable in STABLE.values():  # the library would warn of a last minibatch that is smaller
         assert stable.num_envs * stable.arguments["n_steps"] % stable.arguments["batch_size"] == 0
+    assert not any(CLEAN[name].normalize or CLEAN[name].network != "mlp" for name in RUST)
     for settings in CLEAN.values():
         assert settings.num_envs * settings.num_steps % settings.num_minibatches == 0
 
