@@ -5,6 +5,7 @@ import math
 import os
 import re
 import runpy
+import shlex
 import shutil
 import subprocess
 import sys
@@ -47,7 +48,7 @@ def test_the_page_shows_the_files_as_they_are() -> None:
         text.strip() for text in re.findall(r"^```(?:python|yaml|json|cfg)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     ]
     files = {path.name: path.read_text().strip() for path in EXAMPLES.iterdir() if path.is_file()}
-    assert sorted(shown) == sorted(text for name, text in files.items() if name != "train.py")
+    assert sorted(shown) == sorted(text for name, text in files.items() if name not in ("train.py", "job.yaml"))
 
 
 def test_ours(job: Path) -> None:
@@ -89,6 +90,35 @@ def test_ranges_of_pufferlib(job: Path) -> None:
     found = space_file.read(Path("job.ini"))
     assert ranges(found.space) == {"train.learning_rate": (1e-4, 0.1, "log")}
     assert found.direction is Direction.MAXIMIZE
+
+
+def hydras_words() -> list[str]:
+    [line] = re.findall(r"^python (with_hydra\.py .*hydra/sweeper=protein (?:.|\\\n)*?)$\n```", PAGE, re.MULTILINE)
+    return shlex.split(line.replace("\\\n", " "))
+
+
+def test_ranges_of_hydra() -> None:
+    pytest.importorskip("hydra")
+    from hydra._internal.config_loader_impl import ConfigLoaderImpl
+    from hydra._internal.utils import create_config_search_path
+
+    from protein.hydra.ranges import read
+
+    words = [word for word in hydras_words() if word.startswith(("lr=", "layers="))]
+    found = read({}, words, ConfigLoaderImpl(create_config_search_path(str(EXAMPLES))))
+    assert found.tables == {"lr": {"min": 1e-4, "max": 0.1, "scale": "log"}, "layers": {"min": 1, "max": 4}}
+
+
+@pytest.mark.slow
+def test_hydra(job: Path) -> None:
+    pytest.importorskip("hydra")
+    words = [word.replace("max_trials=20", "max_trials=3") for word in hydras_words()]
+    subprocess.run([sys.executable, *words], check=True, capture_output=True)
+    sweep, trials = stored("with_hydra")
+    assert sweep.spec.direction is Direction.MINIMIZE
+    assert ranges(Space.from_dict(sweep.spec.space)) == RANGES
+    assert len(trials) == 3
+    assert all(-(trial.score or 0.0) == pytest.approx(loss(**trial.params)) for trial in trials)
 
 
 @pytest.mark.slow
