@@ -1,6 +1,7 @@
 """1,000 workers on one PostgreSQL store: finished trials a second, how long a report takes, and that nothing is lost.
 
     python benchmarks/storage_workers.py --url postgresql+psycopg://user@host/empty_database
+    python benchmarks/storage_workers.py --folder /shared/empty --workers 64
 
 A sweep's loop is one thread that writes for all of its workers, so 1,000 workers are some sweeps (16) of many workers
 each, in some processes (4). Each loop has a store of its own, with the pool of connections that the store makes. The
@@ -10,11 +11,17 @@ transactions of their own, and a finish. With `--sweeps 1` all loops work on one
 
 Afterwards the store is read: every trial that a loop has finished is there once, with all its points, and the numbers
 of each sweep have no gap.
+
+With `--folder`, the same is asked of the files through which one sweep and its workers talk (`protein.run.folder`),
+without a store: the workers are threads of some processes, and a report takes as long as it is on its way. Each
+worker ends its trial as soon as it has reported, so this is the most that the files bear.
 """
 
 import argparse
 import dataclasses
+import itertools
 import multiprocessing
+import os
 import sys
 import threading
 import time
@@ -30,7 +37,12 @@ import machine
 import numpy as np
 
 import storage as one_worker
-from protein.ports import Store
+from protein.ports import Finished, Job, Store, TrialProgress
+from protein.run.fleet import Fleet
+from protein.run.folder import FOLDER, FolderTransport
+from protein.run.mailbox import FROM_WORKER, POLL_SECONDS, TO_WORKER, Inbox, Outbox
+from protein.run.slot import Facts, Ready, SlotSettings
+from protein.run.trainer import TrainerBackend
 from protein.storage import open_store
 from protein.types import Measurement, Outcome, Suggestion, SuggestionKind, Trial, TrialEnd
 
@@ -159,6 +171,75 @@ def measure(
     return line
 
 
+def join(folder: Path, workers: int, reports: int) -> None:
+    """Runs so many workers as threads of this process, until the sweep has ended."""
+
+    def run(name: str) -> None:
+        (folder / name).mkdir()
+        inbox, outbox = Inbox(folder / name / TO_WORKER), Outbox(folder / name / FROM_WORKER)
+        outbox.send(Ready(facts=Facts(host=name, version="", shares_artifacts=True), seconds_left=None))
+        while (folder / name).exists():
+            for message in inbox.receive():
+                if isinstance(message, Job):
+                    for steps in range(reports):
+                        point = Measurement(steps=steps, elapsed_seconds=time.monotonic(), score=0.5)
+                        outbox.send(TrialProgress(trial=message.trial, measurements=(point,)))
+                    outcome = Outcome(
+                        end=TrialEnd.COMPLETE, reason="", score=0.5, cost_seconds=time.monotonic(), steps=reports
+                    )
+                    outbox.send(Finished(trial=message.trial, outcome=outcome))
+            time.sleep(POLL_SECONDS)
+
+    threads = [threading.Thread(target=run, args=(f"w-{os.getpid()}-{i}",)) for i in range(workers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def measure_folder(root: Path, *, workers: int, processes: int, reports: int, seconds: float) -> dict[str, Any]:
+    """Returns one line of the table. Raises `AssertionError` where a trial or a point is lost, or there twice."""
+    artifacts = root / f"{time.time()}"
+    settings = SlotSettings(make_backend=TrainerBackend, artifacts=artifacts, probe="")
+    fleet = Fleet(FolderTransport("benchmark"), settings)
+    context = multiprocessing.get_context("spawn")
+    each = [len(range(p, workers, processes)) for p in range(processes)]
+    started = [context.Process(target=join, args=(artifacts / FOLDER, n, reports), daemon=True) for n in each]
+    for process in started:
+        process.start()
+    while fleet.num_slots() < workers:
+        time.sleep(0.1)
+    began, running, points, late, in_time = time.monotonic(), 0, Counter[int](), list[float](), 0
+    ids = itertools.count(1)
+    ended: list[int] = []
+    while (on := time.monotonic() < began + seconds) or running:
+        while on and running < workers:
+            number = next(ids)
+            trial = Trial(id=number, sweep_id=1, number=number, params=one_worker.PARAMS, seed=0, owner="benchmark")
+            fleet.start(
+                Job(trial=trial, config={}, directory=artifacts / "all", max_seconds=None, max_memory_bytes=None)
+            )
+            running += 1
+        for event in fleet.poll(1.0):
+            now = time.monotonic()
+            if isinstance(event, Finished):
+                ended.append(event.trial.id)
+                late.append(now - event.outcome.cost_seconds)
+                running, in_time = running - 1, in_time + on
+            else:
+                points[event.trial.id] += len(event.measurements)
+                late += [now - point.elapsed_seconds for point in event.measurements]
+    fleet.close()
+    for process in started:
+        process.join()
+    assert sorted(ended) == list(range(1, next(ids))), "trials are lost, or there twice"
+    assert all(points[one] == reports for one in ended), "points are lost, or there twice"
+    line: dict[str, Any] = {"workers": workers, "reports": reports, "trials_per_second": round(in_time / seconds, 1)}
+    for name, q in (("median", 0.5), ("p99", 0.99)):
+        line[f"report_{name}_ms"] = round(1e3 * float(np.quantile(late, q)), 1)
+    return line
+
+
 def _check(store: Store, sweep_ids: list[int], done: list[Loop], reports: int) -> None:
     expected = Counter(key for loop in done for key in loop.finished)
     assert max(expected.values()) == 1, "two workers were given the same trial"
@@ -173,7 +254,9 @@ def _check(store: Store, sweep_ids: list[int], done: list[Loop], reports: int) -
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--url", required=True, help="an empty PostgreSQL database")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--url", help="an empty PostgreSQL database")
+    where.add_argument("--folder", type=Path, help="an empty folder, for workers that join through one")
     parser.add_argument("--workers", type=int, default=1000)
     parser.add_argument("--sweeps", type=int, nargs="+", default=[16, 1])
     parser.add_argument("--loops", type=int, default=16)
@@ -183,7 +266,15 @@ def main() -> None:
     parser.add_argument("--no-result", action="store_true", help="only print")
     arguments = parser.parse_args()
     print(machine.headline())
-    rows = []
+    rows: list[dict[str, Any]] = []
+    if arguments.folder is not None:
+        load = {name: getattr(arguments, name) for name in ("workers", "processes", "seconds")}
+        for reports in arguments.reports:
+            rows.append(measure_folder(arguments.folder, reports=reports, **load))
+            print("  ".join(f"{key} {value}" for key, value in rows[-1].items()), flush=True)
+        if not arguments.no_result:
+            print(f"written: {machine.write_result('folder_workers', rows, **load)}")
+        return
     for sweeps in arguments.sweeps:
         for reports in arguments.reports:
             rows.append(

@@ -238,6 +238,10 @@ class Offer:
     protein: str = dataclasses.field(default_factory=version)
     python: str = f"{sys.version_info.major}.{sys.version_info.minor}"
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not isinstance(self.gpus_per_trial, int):
+            raise TypeError("its fields are of other types")
+
     def refusal(self) -> str:
         """Returns why this machine cannot run its trials; "": it can."""
         here = Offer(name=self.name, gpus_per_trial=0)

@@ -441,7 +441,8 @@ def _read(hint: Any, value: Any) -> Any:
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return _read_fields(hint, value)
     if origin is tuple and isinstance(value, list):
-        return tuple(_read(inner[0], item) for item in value)
+        kinds = inner[:1] * len(value) if inner[1:] == (...,) else inner
+        return tuple(_read(kind, item) for kind, item in zip(kinds, value, strict=True))
     if origin is Mapping and isinstance(value, dict):
         return {key: _read(inner[1], item) for key, item in value.items()}
     if origin is Callable and isinstance(value, dict):

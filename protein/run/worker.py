@@ -98,22 +98,24 @@ class Workers:
         """Looks once what the slots do, and gives work to those that are free. Raises `UsageError` as `run`."""
         self._watch()
         served = {slot.sweep for slot in self._slots if slot.process is not None}
-        found = {at: offer for at, offer in offers(self._root, served).items() if not self._refuses(offer)}
+        refused = {at: (offer, self._refusal(offer)) for at, offer in offers(self._root, served).items()}
+        found = {at: offer for at, (offer, why) in refused.items() if not why}
+        for _, why in refused.values():
+            if why and not found and not self._has_served:
+                raise UsageError(why)
+            self._tell(why)
         self._join(found)
         self._balance(found)
 
-    def _refuses(self, offer: Offer) -> bool:
-        """Whether a sweep cannot use this machine. It is said once. Raises `UsageError` if none was served before."""
+    def _refusal(self, offer: Offer) -> str:
+        """Returns why a sweep cannot use this machine; "": it can."""
         why, each = offer.refusal(), len(self._slots[0].gpus)
         if not why and offer.gpus_per_trial and not self._has_gpus:
             why = f"sweep '{offer.name}' needs {offer.gpus_per_trial} GPUs for a trial: name them, as in --gpus all"
         elif not why and offer.gpus_per_trial > each:
             why = f"sweep '{offer.name}' needs {offer.gpus_per_trial} GPUs for a trial, and a slot here has {each}"
             why += ": give more --gpus, or fewer --slots"
-        if why and not self._has_served:
-            raise UsageError(why)
-        self._tell(why)
-        return bool(why)
+        return why
 
     def _tell(self, line: str) -> None:
         if line and line not in self._told:
@@ -161,11 +163,16 @@ class Workers:
             # The first slot measures how fast the machine is, which others would disturb. The sweep tells them.
             if any(one.process is not None and one.sweep == sweep and not one.is_ready for one in self._slots):
                 return
-            with contextlib.suppress(FileNotFoundError):  # it has just ended
-                slot.offer = found[sweep]
+            slot.offer, slot.free_after = found[sweep], time.monotonic() + RETRY_SECONDS
+            try:
                 self._start(slot, sweep)
-                self._has_served = True
-                self._note(f"slot {slot.number} joins sweep '{found[sweep].name}'")
+            except FileNotFoundError:  # it has just ended
+                continue
+            except OSError as error:  # such as a full disk
+                self._tell(f"slot {slot.number} cannot join sweep '{found[sweep].name}' now: {error}")
+                continue
+            self._has_served = True
+            self._note(f"slot {slot.number} joins sweep '{found[sweep].name}'")
 
     def _start(self, slot: _Slot, sweep: Path) -> None:
         host = re.sub(r"[^\w.-]", "", platform.node(), flags=re.ASCII)[:60].strip(".-") or "worker"

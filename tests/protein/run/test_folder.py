@@ -7,6 +7,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -219,7 +220,11 @@ def test_workers_see_the_sweeps_of_their_user_that_live(
 ) -> None:
     start("one")
     start("two", gpus_per_trial=2)
-    for name, offer in (("damaged", "{"), ("strange", '{"name": 1, "what": 2}')):
+    for name, offer in (
+        ("damaged", "{"),
+        ("strange", '{"name": 1, "what": 2}'),
+        ("odd", '{"name": "odd", "gpus_per_trial": "2"}'),
+    ):
         (tmp_path / name / folders.FOLDER).mkdir(parents=True)
         (tmp_path / name / folders.FOLDER / folders.OFFER).write_text(offer)
     found = offers(tmp_path)
@@ -335,6 +340,26 @@ def test_a_slot_that_dies_is_told_and_used_again_later(
     assert len(processes) == 2
 
 
+def test_a_full_disk_lets_a_slot_join_later(
+    start: Callable[..., Fleet], machine: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start("a")
+    notes: list[str] = []
+    look = machine(notes=notes)
+    with monkeypatch.context() as patch:
+
+        def full(*_: Any, **__: Any) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        patch.setattr(Path, "mkdir", full)
+        look()
+    assert not processes and "slot 0 cannot join sweep 'a' now: [Errno 28] No space left on device" in notes[-1]
+    now = time.monotonic()
+    monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=lambda: now + 11.0))
+    look()
+    assert serving() == {"a": 1}
+
+
 def test_a_machine_that_cannot_run_the_trials_says_why_in_one_line(
     start: Callable[..., Fleet], machine: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -345,6 +370,13 @@ def test_a_machine_that_cannot_run_the_trials_says_why_in_one_line(
         machine(gpus=("0",))()
     machine(1, gpus=("4", "5"))()
     assert processes[0].env["CUDA_VISIBLE_DEVICES"] == "4,5"
+    start("c")
+    notes: list[str] = []
+    machine(notes=notes)()
+    assert serving()["c"] == 1, "another sweep can use it"
+    assert sum("sweep 'a' needs 2 GPUs" in note for note in notes) == 1
+    for name in ("a", "c"):
+        shutil.rmtree(tmp_path / name)
     backend.close()
     start("b")
     file = tmp_path / "b" / folders.FOLDER / folders.OFFER

@@ -1,6 +1,7 @@
 """Messages in files: each comes out as it went in, and what somebody else has written is data, or no message."""
 
 import contextlib
+import dataclasses
 import errno
 import functools
 import json
@@ -42,6 +43,13 @@ JOB = Job(
     at_limit=TrialEnd.OUT_OF_BUDGET,
     resources=Resources(cores=(1, 2), gpus=("0",)),
     speed=None,
+    resumes=Path("/runs/s/0003/checkpoint"),
+    spent_seconds=1.5,
+    steps_behind=8,
+    continued_seconds=0.5,
+    curve_behind=((4, 0.25), (8, 1.0)),
+    score_behind=0.5,
+    others_reported=True,
 )
 MESSAGES = [
     Close(),
@@ -58,6 +66,13 @@ MESSAGES = [
     {"plain": [1, "two", None]},
     Left(),
 ]
+
+
+def test_the_job_above_says_something_in_every_field() -> None:
+    """What is read by an annotation that no other field has is read here, too."""
+    for field in dataclasses.fields(JOB):
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        assert getattr(JOB, field.name) != default, field.name
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)

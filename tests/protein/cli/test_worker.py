@@ -1,0 +1,114 @@
+"""`protein worker`: what it refuses, and a sweep whose workers are killed, join and leave while it runs."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from commands import Run
+from patience import PATIENCE_SECONDS
+
+# Makes four steps and keeps how far it is. Trials 0 to 2 wait at their second step until they are told to go on.
+PROGRAM = """
+import json, os, pathlib, sys, time
+kept = pathlib.Path(os.environ["PROTEIN_CHECKPOINT_DIR"], "step")
+done = int(kept.read_text()) if "--resume" in sys.argv else 0
+lr, trial = float(sys.argv[1]), os.environ["PROTEIN_TRIAL"]
+for step in range(done + 1, 5):
+    print(json.dumps({"steps": step, "score": lr * step, "cost_seconds": step / 4}), flush=True)
+    kept.write_text(str(step))
+    while step == 2 and not done and int(trial) < 3 and not os.path.exists("go"):
+        time.sleep(0.05)
+print(json.dumps({"result": lr * 4}), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("worker", "give the folder of the sweeps, as in protein worker /shared/runs"),
+        ("worker nowhere", "there is no folder"),
+        ("worker . --slots 0", "--slots 0 is below the limit of 1"),
+        ("worker . --until soon", "--until 'soon' is not a duration"),
+        ("worker . --until 25:00", "--until '25:00' is no time"),
+        ("worker . --gpus x", "x"),
+        (
+            "sweep --env pong --backend folder:. --gpus 0",
+            "leave it out with --backend folder; protein worker has --gpus",
+        ),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert message in run.error(line)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_sweep_goes_on_while_workers_are_killed_join_and_leave(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(PROGRAM)
+    (tmp_path / "space.toml").write_text("[space]\nlr = { min = 0.1, max = 1.0 }\n")
+    program = f"{sys.executable} -S {tmp_path}/train.py {{lr}}"
+    words = ["--command", program, "--resume-flag", "--resume", "--space", "space.toml", "--name", "s"]
+    words += ["--backend", "folder:shared", "--method", "random", "--calibrate", "False", "--max-trials", "8"]
+    environment = {key: value for key, value in os.environ.items() if key != "PROTEIN_STORE"}
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*line: str) -> "subprocess.Popen[bytes]":
+        with (tmp_path / "out").open("ab") as out:
+            started.append(
+                subprocess.Popen(
+                    [sys.executable, "-m", "protein", *line], cwd=tmp_path, env=environment, stdout=out, stderr=out
+                )
+            )
+        return started[-1]
+
+    try:
+        sweep = start("sweep", *words)
+        wait(lambda: "waiting for workers: protein worker" in said(tmp_path))
+        (tmp_path / "link").symlink_to(tmp_path / "shared")  # another machine sees the folder under another path
+        killed, leaving, _ = start("worker", "shared"), start("worker", "link"), start("worker", "shared")
+        steps = [tmp_path / "shared" / "s" / f"000{trial}" / "checkpoint" / "step" for trial in range(3)]
+        wait(lambda: all(step.is_file() and step.read_text() == "2" for step in steps))
+        killed.send_signal(signal.SIGKILL)
+        wait(lambda: said(tmp_path).count(" has left") == 1)
+        added = start("worker", "shared", "--slots", "2", "--until", "1h")
+        leaving.send_signal(signal.SIGTERM)
+        assert leaving.wait(PATIENCE_SECONDS) == 0
+        (tmp_path / "go").touch()
+        assert sweep.wait(PATIENCE_SECONDS) == 0, said(tmp_path)
+        wait(lambda: said(tmp_path).count("waiting for a sweep") == 2)
+        added.send_signal(signal.SIGTERM)
+        assert added.wait(PATIENCE_SECONDS) == 0
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+    shown = subprocess.run(
+        [sys.executable, "-m", "protein", *shlex.split("show s --json")],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    trials = json.loads(shown.stdout)["trials"]
+    assert [(trial["state"], trial["steps"]) for trial in trials] == [("complete", 4)] * 8
+    assert [trial["score"] for trial in trials] == [4 * trial["params"]["lr"] for trial in trials]
+    assert said(tmp_path).count("goes on from step 2") == 2, "the trials of the one that died, and of the one that left"
+    assert not (tmp_path / "shared" / "s" / ".workers").exists()
+
+
+def said(folder: Path) -> str:
+    return (folder / "out").read_text()
+
+
+def wait(until: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not until():
+        assert time.monotonic() < end
+        time.sleep(0.05)
