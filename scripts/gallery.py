@@ -2,7 +2,7 @@
 
 python scripts/gallery.py [--games pong maze] [--seconds 1 10 60] [--runs FOLDER] [--into docs/gallery] [--repack]
 
-Each game is trained with its config for each time, which takes half an hour in all; a checkpoint that is in the folder
+Each game is trained with its config for each time, which takes an hour in all; a checkpoint that is in the folder
 of runs already is used again. The networks are narrower than the configs', and their weights have 16 bits, so that the
 page stays small. With --repack the games of the page that is there stay, each with its policies, in the page of today;
 what it lacks is trained. A policy fits the game that it was trained on, which may since have changed.
@@ -32,7 +32,7 @@ from protein.web.play import WAITS, lesson, teacher
 GAMES = ["arena", "breakout", "cartpole", "entities", "frontier", "g2048"]
 GAMES += ["maze", "memory", "pendulum", "pong", "pong2", "snake"]
 # What learns little in a minute has longer.
-SECONDS = {"arena": [1.0, 10.0, 300.0], "frontier": [10.0, 60.0, 600.0]}
+SECONDS = {"arena": [1.0, 10.0, 300.0], "frontier": [10.0, 60.0, 1400.0]}
 UNITS = {False: 64, True: 128}  # of hidden layers; True: for the longest time
 TEXT = (
     "What do the seconds buy? The same game, played by policies that were trained for different times on two cores of a"
