@@ -1,4 +1,4 @@
-"""A program with torch that reports its learning curve: one that is bad from the start is stopped early."""
+"""A program with torch that reports its learning curve, and goes on until it is stopped."""
 
 import hydra
 import torch
