@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from omegaconf import OmegaConf
 from patience import PATIENCE_SECONDS, wait_until
 
 from protein.__main__ import main
+from protein.hydra import trial
 from protein.types import TrialRecord, TrialState
 
 
@@ -30,9 +32,9 @@ def test_a_sweep_runs_resumes_and_leaves_its_folders(
     ]
     assert sweep(folder, monkeypatch, *words, "hydra.sweeper.max_trials=1") == 0
     first, *_ = (folder / "multirun").glob("*/*")
-    [trial] = trials(folder, "train")
-    assert trial.params == {"lr": 0.1, "model": "small"}  # the program's own config
-    assert trial.score == pytest.approx(1.0 - 0.09 - 0.2)
+    [one] = trials(folder, "train")
+    assert one.params == {"lr": 0.1, "model": "small"}  # the program's own config
+    assert one.score == pytest.approx(1.0 - 0.09 - 0.2)
     said = capfd.readouterr().out
     assert "the highest score is the best" in said
 
@@ -207,3 +209,19 @@ def test_launchers_of_hydra(launcher: str, module: str, tmp_path: Path) -> None:
     assert ("is called once for each trial" in said()) == (launcher == "submitit_local")
     [top] = (folder / "multirun").glob("*/*")
     assert all((top / str(number) / ".hydra" / "overrides.yaml").is_file() for number in range(3))
+
+
+def test_a_trial_that_is_stopped_takes_its_job_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As submitit's jobs on a cluster outlive the process that waits for them."""
+    cancelled: list[object] = []
+
+    class Job:
+        def cancel(self) -> None:
+            cancelled.append(self)
+
+    monkeypatch.setitem(sys.modules, "submitit", types.SimpleNamespace(Job=Job))
+    jobs = [Job(), Job()]
+    with pytest.raises(SystemExit) as ended:
+        trial._end(signal.SIGTERM, None)
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert {id(one) for one in jobs} <= {id(one) for one in cancelled}

@@ -6,7 +6,7 @@ import hydra
 from omegaconf import DictConfig
 
 
-@hydra.main(version_base="1.2", config_path="conf", config_name="config")
+@hydra.main(version_base=None, config_path="conf", config_name="config")
 def main(cfg: DictConfig) -> Any:
     if cfg.lr > 1.0 or cfg.returns == "raise":
         raise ArithmeticError(f"the loss diverged at {cfg.lr}")
