@@ -259,7 +259,7 @@ def _changed(data: Any, path: Sequence[Any], value: Any) -> Any:
 
 
 @given(name=st.sampled_from(RESULTS), draw=st.data())
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_damaged_or_foreign_file_is_one_line_and_nothing_is_stored_by_halves(
     tmp_path_factory: pytest.TempPathFactory, store: Store, name: str, draw: st.DataObject
 ) -> None:
