@@ -22,6 +22,7 @@ from protein.run import slurm
 from protein.run.command import SILENCE_SECONDS, CommandBackend
 from protein.run.fleet import Fleet, Transport
 from protein.run.folder import FolderTransport
+from protein.run.function import ImportedFunction
 from protein.run.machine import Slots
 from protein.run.ray import Needs, RayTransport
 from protein.run.slot import Calibrating, Copies, SlotSettings, mirror, put_probe, remove_probe
@@ -162,6 +163,7 @@ def connected(
     *,
     workers: int,
     silence_seconds: float | None,
+    function: str | None = None,
     note: Callable[[str], None],
     machines: Sequence[Machine] | None,
     on_machine: Callable[[Machine], None],
@@ -175,6 +177,7 @@ def connected(
         directory: of its artifacts.
         workers: how many trials run at once.
         silence_seconds: a command that prints nothing for so long hangs; None: the default.
+        function: the name by which other machines import the function that is swept; None: no function is.
         note: called with what a person should know, as one line.
         machines: that the store knows; None: machines are not calibrated.
         on_machine: called with each machine that was calibrated.
@@ -186,7 +189,7 @@ def connected(
     url = None if place.url is None else place.url_of(spec)
     new = [folder for folder in (directory, *directory.parents) if not folder.exists()]
     settings = SlotSettings(
-        make_backend=_on_one_machine(spec, silence_seconds),
+        make_backend=_on_one_machine(spec, silence_seconds, function),
         artifacts=directory,
         probe=put_probe(directory, url),
         artifacts_url=url,
@@ -206,8 +209,10 @@ def connected(
                 folder.rmdir()
 
 
-def _on_one_machine(spec: SweepSpec, silence_seconds: float | None) -> Callable[[], Backend]:
+def _on_one_machine(spec: SweepSpec, silence_seconds: float | None, function: str | None) -> Callable[[], Backend]:
     """Returns what makes the backend of one machine; it is sent there."""
+    if function is not None:
+        return functools.partial(ImportedFunction, function, spec.direction)
     if runs_trainer(spec.config):
         return TrainerBackend
     return functools.partial(CommandBackend, spec.direction, silence_seconds=silence_seconds or SILENCE_SECONDS)

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from protein import validate
 from protein.api import by_hand, stores
 from protein.api.answers import at_the_end, summary
+from protein.api.backends import Place
 from protein.api.definition import Options, check_name, differences, require_room_for_a_trial
 from protein.api.plan import Beginning, Plan, asked
 from protein.api.plan import run as run_plan
@@ -44,7 +45,7 @@ from protein.engine import pareto
 from protein.engine.warm_start import described_sources
 from protein.errors import ProteinError, StoreError, StoreMissing, TrialFailed, UsageError
 from protein.ports import SweepStatus
-from protein.run.function import FunctionBackend, FunctionProcesses, Train
+from protein.run.function import FunctionBackend, FunctionProcesses, Train, name_of
 from protein.run.machine import Slots, slots_of_machine
 from protein.space import Space
 from protein.spelling import counted
@@ -304,6 +305,7 @@ class Sweep:
         gpus: str | None = None,
         trials_per_gpu: int = 1,
         start_method: Literal["fork", "spawn"] | None = None,
+        backend: str | None = None,
     ) -> SweepResult:
         """Runs trials until the budget is spent or Ctrl-C, and returns the results of all trials of the sweep.
 
@@ -319,6 +321,9 @@ class Sweep:
             start_method: how processes begin: "fork" (the default, but on macOS) is fast and takes any function.
                 "spawn" takes only functions at the top level of a module, but these may use CUDA and several threads of
                 torch, whatever the program did before.
+            backend: "folder:DIR" for trials on machines that join by `protein worker DIR`, `workers` of them at most.
+                They import the function by its name, so it must be at the top level of a module that they have, too,
+                and not of the program itself. None: this machine.
 
         Raises:
             UsageError: the stored sweep of this name differs (in space, direction, seed, method or start), or another
@@ -333,6 +338,14 @@ class Sweep:
             raise UsageError(f"gpus must be ids in a text, as in '0,1', or 'all', got {validate.shown(gpus)}")
         if start_method not in (None, "fork", "spawn"):
             raise UsageError(f"start_method must be 'fork' or 'spawn', or None for the usual one, got {start_method!r}")
+        place = Place() if backend is None else Place(backend=backend)
+        if place.kind not in ("local", "folder"):
+            raise UsageError(f"backend must be 'folder:DIR', or None for this machine, got {backend!r:.80}")
+        if place.is_remote:
+            for what, given in (("gpus", gpus), ("start_method", start_method)):
+                if given is not None:
+                    raise UsageError(f"{what} is for trials on this machine: leave it out with backend={backend!r}")
+            return self._run(train, place.slots(validate.workers(workers)), None, in_processes=False, place=place)
         slots = slots_of_machine(validate.workers(workers), gpus=gpus, trials_per_gpu=trials_per_gpu)
         return self._run(train, slots, start_method, in_processes=gpus is not None or start_method is not None)
 
@@ -382,6 +395,7 @@ class Sweep:
         *,
         in_processes: bool,
         confirm: Confirm | None = None,
+        place: Place | None = None,
     ) -> SweepResult:
         _check_callable(train)
         stop = threading.Event()
@@ -389,7 +403,7 @@ class Sweep:
         if confirm is not None:  # the stored budget stays
             options = dataclasses.replace(options, budget_seconds=None, confirm_share=0.0, max_trials=None)
         backend: FunctionBackend | FunctionProcesses = FunctionBackend(train, options.direction)
-        if slots.workers > 1 or in_processes:
+        if place is None and (slots.workers > 1 or in_processes):
             backend = FunctionProcesses(train, options.direction, stop, start_method=start_method)
         plan = Plan(
             spec=self._spec(getattr(train, "__name__", type(train).__name__)),
@@ -398,6 +412,8 @@ class Sweep:
             store=self._store,
             url=stores.absolute_url(self._store),  # before the function goes to another working directory
             slots=slots,
+            place=place or Place(),
+            function=None if place is None else name_of(train),
             calibrate=False,
             keeps_budget=confirm is not None,
             is_named=self._is_named,

@@ -56,6 +56,7 @@ class Plan:
         place: where trials run.
         slots: the places for trials there.
         silence_seconds: a command that prints nothing for so long hangs; None: the default.
+        function: the name by which other machines import the function that is swept; None: none runs there.
         calibrate: whether costs are in seconds of the reference machine; None: where that is needed.
         accept_changes: whether a command may be run and read in another way from now on.
         keeps_budget: where no budget is given, that of the stored sweep holds.
@@ -73,6 +74,7 @@ class Plan:
     slots: Slots
     place: Place = dataclasses.field(default_factory=Place)
     silence_seconds: float | None = None
+    function: str | None = None
     calibrate: bool | None = None
     accept_changes: bool = False
     keeps_budget: bool = True
@@ -335,6 +337,7 @@ def _other_machines(
             directory,
             workers=plan.slots.workers,
             silence_seconds=plan.silence_seconds,
+            function=plan.function,
             note=note,
             machines=None if plan.calibrate is False else machines.known,
             on_machine=machines.add,

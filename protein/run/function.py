@@ -20,10 +20,12 @@ import contextlib
 import copy
 import dataclasses
 import functools
+import importlib
 import math
 import multiprocessing.popen_fork  # noqa: F401 (a server that is forked here uses it, and must not import)
 import os
 import pickle
+import platform
 import queue
 import signal
 import socket
@@ -36,7 +38,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from multiprocessing import spawn
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from protein.direction import stored_score
 from protein.errors import UsageError
@@ -507,6 +509,45 @@ class FunctionProcesses(ProcessBackend):
         if isinstance(pid, BaseException):
             raise pid
         return pid
+
+
+class ImportedFunction(FunctionProcesses):
+    """The same, for a function that another machine imports by its name, as in "package.module:train"."""
+
+    def __init__(self, name: str, direction: Direction) -> None:
+        """Imports the function. Raises `UsageError` where it cannot be imported here."""
+        try:
+            train = _named(name)
+        except Exception as error:  # whatever the user's module raises
+            raise UsageError(
+                f"{platform.node()} cannot import the function {name} ({type(error).__name__}: {error}): put its module"
+                " where this machine's Python finds it, too"
+            ) from error
+        super().__init__(train, direction, threading.Event(), start_method="spawn")
+
+    def poll(self, timeout_seconds: float) -> list[TrialProgress | Finished]:
+        """Does as that of all backends. No exception goes to the sweep's machine: its text is in the outcome."""
+        events = super().poll(timeout_seconds)
+        return [dataclasses.replace(one, error=None) if isinstance(one, Finished) else one for one in events]
+
+
+def name_of(train: Train) -> str:
+    """Returns the name by which other machines import a function. Raises `UsageError` where it has none."""
+    module, path = getattr(train, "__module__", None), getattr(train, "__qualname__", "")
+    name = f"{module}:{path}"
+    with contextlib.suppress(AttributeError, ImportError):
+        if module not in (None, "__main__") and _named(name) is train:
+            return name
+    raise UsageError(
+        f"workers on other machines import the function by its name, and {path or repr(train)[:80]} of {module} has"
+        " none that they find: define it at the top level of a module, and import it from there"
+    )
+
+
+def _named(name: str) -> Train:
+    module, _, path = name.partition(":")
+    found: Any = functools.reduce(getattr, path.split("."), importlib.import_module(module))
+    return cast(Train, found)
 
 
 # The function of each backend of this program that forks, for its forks: a closure cannot be sent to them.

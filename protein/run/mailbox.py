@@ -38,6 +38,7 @@ from typing import Any
 from protein.errors import ProteinError, UsageError
 from protein.ports import Finished, Job, TrialProgress
 from protein.run.command import CommandBackend
+from protein.run.function import ImportedFunction
 from protein.run.slot import Alive, Close, Leaving, Left, Note, Ready, Slot, SlotSettings, Stop, facts, moved
 from protein.run.trainer import TrainerBackend
 from protein.types import PREEMPTED, Artifact, Direction, Outcome, Trial, TrialEnd
@@ -57,7 +58,9 @@ _TYPES: dict[str, Any] = {
     kind.__name__: kind
     for kind in (SlotSettings, Job, Stop, Close, Ready, Alive, Leaving, Left, Note, TrialProgress, Finished)
 }
-_BACKENDS = {kind.__name__: kind for kind in (TrainerBackend, CommandBackend)}  # that a worker is told to make
+_BACKENDS = {
+    kind.__name__: kind for kind in (TrainerBackend, CommandBackend, ImportedFunction)
+}  # that a worker is told to make
 _LARGEST = 2**63  # a whole number beyond it fits no store
 
 
@@ -488,7 +491,7 @@ def _hints(kind: Any) -> Mapping[str, Any]:
 
 
 def _read_backend(value: dict[str, Any]) -> Any:
-    args = tuple(Direction(one) for one in value["args"])
+    args: tuple[Any, ...] = (*map(str, value["args"][:-1]), *map(Direction, value["args"][-1:]))
     preload = {"preload": tuple(value["settings"]["preload"])} if "preload" in value["settings"] else {}
     return functools.partial(_BACKENDS[value["name"]], *args, **{**value["settings"], **preload})
 

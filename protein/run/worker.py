@@ -204,10 +204,9 @@ class Workers:
         """Frees a slot for another sweep, where its own has two workers more. One machine decides: that of the last."""
         workers = {sweep: _workers(sweep) for sweep in found}
         for slot in self._slots:
-            mine = workers.get(slot.sweep, [])
-            if slot.process is None or slot.moves or len(mine) - 2 < min(map(len, workers.values())):
+            if slot.process is None or slot.moves or not (mine := workers.get(slot.sweep)):  # it has just ended
                 continue
-            if slot.is_ready and slot.folder.name == max(mine):
+            if len(mine) - 2 >= min(map(len, workers.values())) and slot.is_ready and slot.folder.name == max(mine):
                 slot.moves = True
                 slot.process.send_signal(signal.SIGUSR2)
 
