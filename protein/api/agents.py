@@ -243,6 +243,7 @@ class Agents:
             store.end_agent_call(call.number, "started", owner=owner)
             sweep, code = _begun(store, asked.name, process, is_new=is_new), process.poll()
             if code:
+                store.end_agent_call(call.number, "", owner="")
                 raise UsageError(f"the sweep did not start: {_error(log, code)}")
             if sweep is not None:
                 store.end_agent_call(call.number, "started", sweep_id=sweep.id)
@@ -447,7 +448,8 @@ def _is_environment(text: str) -> bool:
 
 
 def _grants(call: AgentCall) -> bool:
-    return call.max_cost_seconds is not None
+    """Whether a call has given a sweep its budget. One that began none has no process: a person may use that name."""
+    return call.max_cost_seconds is not None and (call.sweep_id is not None or call.owner != "")
 
 
 def _may_be(call: AgentCall, sweep: SweepRecord | None) -> bool:

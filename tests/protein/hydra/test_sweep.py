@@ -5,6 +5,7 @@ import signal
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from omegaconf import OmegaConf
 from patience import PATIENCE_SECONDS, wait_until
 
 from protein.__main__ import main
+from protein.hydra import sweep as hydra_sweep
 from protein.hydra import trial
 from protein.types import TrialRecord, TrialState
 
@@ -133,6 +135,23 @@ def test_a_stored_sweep_keeps_its_ranges_and_its_folder(
     config.write_text(config.read_text().replace("lr: 0.1", "lr: 0.5"))  # where it would begin, and no more
     assert sweep(folder, monkeypatch, "lr=interval(0,1)", limit, "hydra.sweep.dir=out") == 0
     assert len(trials(folder, "train")) == 1
+
+
+def test_of_two_sweeps_that_start_at_once_one_has_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, words = program("yaml", tmp_path), ("lr=interval(0,1)", "hydra.sweep.dir=out", "hydra.sweeper.max_trials=1")
+    check = hydra_sweep._check
+
+    def check_while_another_begins(*args: Any) -> None:
+        monkeypatch.setattr(hydra_sweep, "_check", check)
+        assert sweep(folder, monkeypatch, *words, "hydra.sweeper.name=b") == 0
+        check(*args)
+
+    monkeypatch.setattr(hydra_sweep, "_check", check_while_another_begins)
+    assert sweep(folder, monkeypatch, *words, "hydra.sweeper.name=a") == 2
+    assert "has the jobs of another sweep" in capsys.readouterr().err
+    assert len(trials(folder, "b")) == 1
 
 
 @pytest.mark.slow
