@@ -106,8 +106,10 @@ def _run(context: HydraContext, config: DictConfig, arguments: list[str], valida
     command = HydraCommand(**{**fields, "space": space})
     plan = make_plan(command, console)
     mark = f"# sweep {plan.spec.name} of {stores.shown(plan.url)}"
-    own = _own(plan, config, mark, has_start=bool(given["start"]))
+    own, is_new = _own(plan, config, has_start=bool(given["start"]))
     folder = Path(own[_JOBS])
+    if is_new:
+        _require_free(folder, config, mark, plan.spec.name)
     words = [
         "hydra/sweeper=protein",
         f"{_PREFIX}in_trial=true",
@@ -120,8 +122,10 @@ def _run(context: HydraContext, config: DictConfig, arguments: list[str], valida
     if given["direction"] is None:
         console.print(f"the highest score is the best; {_PREFIX}direction=minimize is for a loss", soft_wrap=True)
     folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / _MULTIRUN).exists():
-        (folder / _MULTIRUN).write_text(f"{mark}\n{OmegaConf.to_yaml(config)}")
+    with contextlib.suppress(FileExistsError), (folder / _MULTIRUN).open("x", encoding="utf-8") as file:
+        file.write(f"{mark}\n{OmegaConf.to_yaml(config)}")
+    if is_new:  # another sweep may have begun there in the meantime
+        _require_free(folder, config, mark, plan.spec.name)
     code = carry_out(command, dataclasses.replace(plan, spec=spec), console)
     with contextlib.suppress(ProteinError), stores.opened(plan.url) as store:  # no trial has a score, as yet
         sweep = stores.find(store, spec.name)
@@ -238,13 +242,11 @@ def _command_line(asked: Asked, overrides: list[str]) -> tuple[str, list[str]]:
     return " ".join([shlex.join(map(as_it_is, [*program, *of_run])), *asked.words()]), in_trial
 
 
-def _own(plan: Plan, config: DictConfig, mark: str, *, has_start: bool) -> dict[str, Any]:
-    """Returns what defines the sweep beside its space: the initial config, and where its jobs are.
+def _own(plan: Plan, config: DictConfig, *, has_start: bool) -> tuple[dict[str, Any], bool]:
+    """Returns what defines the sweep beside its space, which is the initial config and where its jobs are.
 
-    A stored sweep keeps both, as a time stamp and the program's own values are others by now.
-
-    Raises:
-        UsageError: the folder is another sweep's.
+    A stored sweep keeps both, as a time stamp and the program's own values are others by now. Also returns whether it
+    is a new one.
     """
     stored: dict[str, Any] = {}
     with contextlib.suppress(StoreMissing), stores.opened(plan.url) as store:
@@ -256,18 +258,19 @@ def _own(plan: Plan, config: DictConfig, mark: str, *, has_start: bool) -> dict[
     before, now = stored.get("start"), own["start"]
     if before and now and not has_start and before.keys() == now.keys():
         own["start"] = before
-    if _JOBS in stored:
-        return {**own, _JOBS: stored[_JOBS]}
-    given = str(config.hydra.sweep.dir)
-    folder = Path(os.path.abspath(given))  # noqa: PTH100
+    given = os.path.abspath(str(config.hydra.sweep.dir))  # noqa: PTH100
+    return {**own, _JOBS: stored.get(_JOBS, given)}, _JOBS not in stored
+
+
+def _require_free(folder: Path, config: DictConfig, mark: str, name: str) -> None:
+    """Raises `UsageError` where a folder of jobs is another sweep's."""
     used = [one for one in (_MULTIRUN, _RESULTS, "0") if (folder / one).exists()]
-    file = folder / _MULTIRUN
+    file, given = folder / _MULTIRUN, config.hydra.sweep.dir
     if used and not (file.is_file() and file.read_text(errors="replace").startswith(f"{mark}\n")):
         raise UsageError(
             f"{_FOLDER}={given} has the jobs of another sweep ({used[0]}); give this one a folder of its own, as in"
-            f" {_FOLDER}={given}/{plan.spec.name}, or the {_PREFIX}name of that sweep"
+            f" {_FOLDER}={given}/{name}, or the {_PREFIX}name of that sweep"
         )
-    return {**own, _JOBS: str(folder)}
 
 
 def _check(asked: Asked, space: Space, start: dict[str, Any] | None, context: HydraContext, validate: Validate) -> None:

@@ -222,6 +222,12 @@ class Started:
         return self.code
 
 
+class Ended(Started):
+    """One that has refused to sweep."""
+
+    code = 2
+
+
 def test_no_order_of_calls_restarts_and_ends_exceeds_the_budget(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Against a plain model: what running sweeps may still cost, and others have cost, is never above the budget."""
     draw, given, running, refused = random.Random(0), dict[str, float](), dict[str, Trial](), 0
@@ -301,7 +307,16 @@ def test_a_start_whose_store_fails_or_that_another_server_overtakes_takes_its_bu
     monkeypatch.setattr(Agents, "_spawn", lambda *_: fail_to_start())
     with pytest.raises(UsageError, match="the sweep cannot be started: no memory"):
         server.start(dataclasses.replace(asked, name="d", max_cost_seconds=10.0), "an agent")
+    monkeypatch.setattr(Agents, "_spawn", lambda *_: Ended())
+    monkeypatch.setattr(agents, "_begun", lambda *_, **__: None)
+    with pytest.raises(UsageError, match="the sweep did not start"):
+        server.start(dataclasses.replace(asked, name="e", max_cost_seconds=10.0), "an agent")
     assert server.budget()["used_seconds"] == 50.0
+    with stores.opened(None) as store:
+        for name in "de":  # a person's sweeps under names that agents have tried
+            store.create_sweep(sweep_spec(name), None)
+            with pytest.raises(UsageError, match="was not started by an agent"):
+                server.request(name, Request.STOP, "stop_sweep", "an agent")
 
 
 def fail_to_start() -> None:
