@@ -504,6 +504,10 @@ def _say_ready() -> None:
 
 if __name__ == "__main__":
     try:
-        Worker(Path(sys.argv[1]), *map(float, sys.argv[2:3])).run(_say_ready)
+        worker = Worker(Path(sys.argv[1]), *map(float, sys.argv[2:3]))
+    except FileNotFoundError:  # the sweep has ended since
+        sys.exit()
+    try:
+        worker.run(_say_ready)
     except ProteinError as error:
         sys.exit(f"error: {error}")

@@ -173,8 +173,8 @@ def _finish(sweep: Disturbed, report: Report) -> None:
 
 
 def _is_refused(sweep: Disturbed) -> bool:
-    """Whether the sweep has ended with one line about its store, as it may where no trial has begun yet."""
-    return sweep.process.returncode == 2 and sweep.last_line().startswith("error: store ")
+    """Whether the sweep has ended with one line about its store or files, as it may where no trial has begun yet."""
+    return sweep.process.returncode == 2 and sweep.last_line().startswith(("error: store ", "error: artifacts cannot"))
 
 
 def _ended(sweep: Disturbed, seconds: float) -> bool:
@@ -202,13 +202,20 @@ def plan(kills: int, seed: int, subjects: Sequence[Subject]) -> list[tuple[Subje
     return planned
 
 
-def subjects(*, small_disk: bool, ray: bool = False, commands: bool = False) -> list[Subject]:
+def subjects(*, small_disk: bool, ray: bool = False, folder: bool = False, commands: bool = False) -> list[Subject]:
     """Returns the sweeps that are disturbed in turn; those on Ray alone if `ray`: a cluster takes half a minute.
+
+    With `folder`, those whose workers join through a folder.
 
     With `commands`, those of commands that write their scores to files.
     """
     if commands:
         return [Subject(kind, "sqlite", 2, 14, 0) for kind in scores.FLAGS]
+    if folder:
+        return [
+            Subject("folder", "sqlite", 2, 20, 0, on_small_disk=small_disk),
+            Subject("folder", "postgresql", 2, 20, 0),
+        ]
     if ray:
         return [Subject("ray", "sqlite", 2, 20, 0), Subject("ray", "postgresql", 2, 20, 0)]
     return [
@@ -320,13 +327,14 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="sweeps at the same time")
     parser.add_argument("--only", default="", help="only faults whose name contains this")
     parser.add_argument("--subject", default="", help="only sweeps whose name contains this")
+    parser.add_argument("--folder", action="store_true", help="sweeps whose workers join through a folder, instead")
     parser.add_argument("--ray", action="store_true", help="sweeps on a Ray cluster of two nodes, instead")
     parser.add_argument("--commands", action="store_true", help="sweeps of commands that write files, instead")
     parser.add_argument("--name", default="faults", help="of the result")
     parser.add_argument("--no-result", action="store_true", help="only print")
     parser.add_argument("--keep", type=Path, help="a file for the outputs of sweeps after which something was wrong")
     arguments = parser.parse_args()
-    found = subjects(small_disk=can_mount(), ray=arguments.ray, commands=arguments.commands)
+    found = subjects(small_disk=can_mount(), ray=arguments.ray, folder=arguments.folder, commands=arguments.commands)
     chosen = [one for one in found if arguments.subject in one.name]
     reports = run(arguments.kills, arguments.seed, arguments.jobs, chosen, arguments.only, arguments.keep)
     print(table(reports))

@@ -32,8 +32,9 @@ SMALL = small_config(8_000, 2_000, 40_000)
 class Subject:
     """What is swept, where it is stored, and by how many workers."""
 
-    # "function", "processes" or "ray", see `faults.sweeps`; "trainer": `protein sweep` on cartpole; "csv", "jsonl",
-    # "tensorboard" or "lines": `protein sweep --command` of a program that writes its scores so, see `faults.scores`.
+    # "function", "processes", "ray" or "folder", see `faults.sweeps`; "trainer": `protein sweep` on cartpole; "csv",
+    # "jsonl", "tensorboard" or "lines": `protein sweep --command` of a program that writes its scores so, see
+    # `faults.scores`.
     kind: str
     store: str  # "sqlite" or "postgresql"
     workers: int
@@ -84,13 +85,13 @@ class Disturbed:
         self._process: subprocess.Popen[bytes] | None = None
         self._nodes: subprocess.Popen[str] | None = None
         self._ray_address = ""
-        if subject.kind == "ray":
+        if subject.kind in ("ray", "folder"):
             self._start_nodes()
 
     def _start_nodes(self) -> None:
         with (self.root / "nodes.out").open("w") as output:
             self._nodes = subprocess.Popen(
-                [sys.executable, "-m", "tests.faults.ray_nodes"],
+                [sys.executable, "-m", f"tests.faults.{self.subject.kind}_nodes", str(self.folder)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,
@@ -104,7 +105,7 @@ class Disturbed:
         assert self._ray_address, (self.root / "nodes.out").read_text()[-2000:]
 
     def kill_node(self) -> None:
-        """Kills a node of the Ray cluster, and adds another one."""
+        """Kills a node of the Ray cluster, or a worker, and adds another one."""
         assert self._nodes is not None and self._nodes.stdin is not None and self._nodes.stdout is not None
         self._nodes.stdin.write("kill\n")
         self._nodes.stdin.flush()

@@ -190,6 +190,7 @@ KINDS = (
     Fault("server of trials: kill -9", "nothing", _kill_server, _has_processes),
     Fault("server of trials: SIGSTOP, SIGCONT", "nothing", _stop_server, _has_processes),
     Fault("Ray node: kill -9", "nothing", _kill_node, lambda subject: subject.kind == "ray"),
+    Fault("worker: kill -9", "nothing", _kill_node, lambda subject: subject.kind == "folder"),
     Fault("database: kill -9, start", "may end", _kill_database, _on_server),
     Fault("database: one connection killed", "may end", _kill_connection, _on_server),
     Fault("full disk for 2 s", "may end", _fill_disk, lambda subject: subject.on_small_disk),

@@ -93,7 +93,8 @@ def make_backend(kind: str, artifacts: Path, stop: threading.Event) -> Backend:
     make = functools.partial(TrainerBackend, entry=ENTRY, preload=("tests.faults.trial",))
     if kind == "processes":
         return make()
-    from protein.run.fleet import Fleet
+    from protein.run.fleet import Fleet, Transport
+    from protein.run.folder import FolderTransport
     from protein.run.ray import Needs, RayTransport
     from protein.run.slot import SlotSettings, put_probe
 
@@ -104,7 +105,9 @@ def make_backend(kind: str, artifacts: Path, stop: threading.Event) -> Backend:
         search_path=tuple(sys.path),
         working_directory=str(Path.cwd()),
     )
-    transport = RayTransport(os.environ["FAULTS_RAY"], Needs(cores=1.0), should_stop=stop.is_set)
+    transport: Transport = FolderTransport(NAME)
+    if kind == "ray":
+        transport = RayTransport(os.environ["FAULTS_RAY"], Needs(cores=1.0), should_stop=stop.is_set)
     return Fleet(transport, settings, note=lambda line: print(line, flush=True))
 
 
@@ -145,7 +148,7 @@ def sweep_function(store_url: str, arguments: argparse.Namespace) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("kind", choices=("function", "processes", "ray"))
+    parser.add_argument("kind", choices=("function", "processes", "ray", "folder"))
     parser.add_argument("store")
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--workers", type=int, default=1)
