@@ -97,7 +97,7 @@ def read(tool: str, source: Source, *, rename: Mapping[str, str]) -> Imported:
         raise UsageError(f"--params is for wandb alone: {tool} tells what its parameters are")
     try:
         imported: Imported = _reader(tool).read(source)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, SpaceError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, SpaceError) as error:
         raise UsageError(
             f"{source.place} has another form than {tool} is known to write ({error!r:.80}): it is damaged, or of a"
             " version that is not known here"

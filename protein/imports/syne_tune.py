@@ -12,6 +12,7 @@ import csv
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,9 @@ from protein.imports.runs import (
 from protein.types import Direction, TrialEnd
 
 WHAT = "a result folder of Syne Tune, which has metadata.json and results.csv.zip"
+MAX_TABLE_BYTES = 1 << 30  # that a small file may unpack to
 _TABLES = ("results.csv.zip", "results.csv")
+_ZIP = (zipfile.BadZipFile, zlib.error)  # and `RuntimeError` where it is encrypted, or packed in another way
 _SECONDS, _STEPS, _CONFIG = "st_worker_time", "st_worker_iter", "config_"
 
 
@@ -94,12 +97,18 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
     try:
         if path.suffix == ".zip":
             with zipfile.ZipFile(path) as archive:
-                text = archive.read(archive.namelist()[0]).decode()
+                table = archive.infolist()[0]
+                if table.file_size > MAX_TABLE_BYTES:
+                    raise UsageError(
+                        f"{path} holds a table of {table.file_size:,} bytes, and the limit is {MAX_TABLE_BYTES:,}; give"
+                        " a smaller one"
+                    )
+                text = archive.read(table).decode()
         else:
             text = path.read_text(encoding="utf-8")
         found = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
         found = [{name: text_value(value) for name, value in row.items()} for row in found]
-    except (OSError, zipfile.BadZipFile, csv.Error, UnicodeDecodeError, IndexError, AttributeError) as error:
+    except (OSError, EOFError, RuntimeError, csv.Error, *_ZIP, UnicodeDecodeError, IndexError, AttributeError) as error:
         raise UsageError(f"{path} is damaged, or was cut short ({error!s:.80}); copy it again") from error
     if any("trial_id" not in row for row in found):
         raise UsageError(f"{path} has no column trial_id, so it is no table of Syne Tune; give another folder")

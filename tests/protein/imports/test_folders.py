@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from protein.api import importing
 from protein.errors import UsageError
+from protein.imports import syne_tune
 from protein.imports.runs import Imported, Source
 from protein.ports import Store
 from protein.space import Space
@@ -288,3 +289,27 @@ def test_a_damaged_or_foreign_file_is_one_line_and_nothing_is_stored_by_halves(
         store, found, name=f"x{next(NUMBERS)}", space_file=None, cost_parameter=None, progress=lambda *_: None
     )
     assert done.added + done.without_cost == len(found.runs)
+
+
+def test_a_table_with_changed_bytes_and_one_too_large_and_deep_nesting_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, nested = tmp_path / "syne", tmp_path / "ray"
+    shutil.copytree(ASSETS / "syne-tune/small", folder)
+    shutil.copytree(ASSETS / "ray/small", nested)
+    path = next(folder.rglob("results.csv.zip"))
+    content, refused = path.read_bytes(), 0
+    for start in range(0, len(content), 9):
+        path.write_bytes(content[:start] + b"\xff" * 9 + content[start + 9 :])
+        try:
+            read(folder, "syne-tune")
+        except UsageError as error:
+            refused += "\n" not in str(error)
+    assert refused > len(content) / 18
+    path.write_bytes(content)
+    monkeypatch.setattr(syne_tune, "MAX_TABLE_BYTES", 100)
+    with pytest.raises(UsageError, match="the limit is 100; give a smaller one"):
+        read(folder, "syne-tune")
+    next(nested.rglob("result.json")).write_text("[" * 100_000)
+    with pytest.raises(UsageError, match="it is damaged, or of a version"):
+        read(nested, "ray")
