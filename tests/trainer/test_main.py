@@ -13,6 +13,7 @@ import pytest
 from event_log import ONE_MEASUREMENT
 from patience import PATIENCE_SECONDS
 
+from protein.trainer.__main__ import main
 from protein.trainer.events import JsonLines
 
 SMALL = {
@@ -32,6 +33,33 @@ def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
         cwd=Path(__file__).parents[2],
         env=os.environ | {"PYTHONWARNINGS": "default"} | environment,
     )
+
+
+class Command:
+    """Runs the command in this process, which has loaded torch: for what it writes and answers alone."""
+
+    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
+        self._capfd = capfd
+
+    def __call__(self, *arguments: str) -> tuple[int, str, str]:
+        """Returns the exit code, what it wrote to stdout, and what to stderr."""
+        stdout, handlers = os.dup(1), {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        self._capfd.readouterr()
+        try:
+            code = main(list(arguments))
+        finally:
+            sys.stdout.flush()
+            os.dup2(stdout, 1)
+            os.close(stdout)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        printed = self._capfd.readouterr()
+        return code, printed.out, printed.err
+
+
+@pytest.fixture
+def command(capfd: pytest.CaptureFixture[str]) -> Command:
+    return Command(capfd)
 
 
 def write_config(tmp_path: Path, **train: Any) -> str:
@@ -68,11 +96,10 @@ def test_stdout_is_json_lines_and_flags_override_the_file(tmp_path: Path) -> Non
     assert events[0]["startup_seconds"] > 0
 
 
-def test_a_profile_and_a_trace_add_up_to_the_training(tmp_path: Path) -> None:
+def test_a_profile_and_a_trace_add_up_to_the_training(tmp_path: Path, command: Command) -> None:
     trace = tmp_path / "trace.json"
-    process = start("--config", write_config(tmp_path), "--profile", "--trace", str(trace))
-    out, err = process.communicate(timeout=PATIENCE_SECONDS)
-    assert process.returncode == 0, err
+    code, out, err = command("--config", write_config(tmp_path), "--profile", "--trace", str(trace))
+    assert code == 0, err
     table = [line for line in err.splitlines() if not line.startswith("warning: ")][1:]
     rows = {line[:19].strip(): float(line[19:].split()[0]) for line in table}
     assert [json.loads(line)["event"] for line in out.splitlines()][-1] == "result"
@@ -86,18 +113,16 @@ def test_a_profile_and_a_trace_add_up_to_the_training(tmp_path: Path) -> None:
     assert {name for name, spent in rows.items() if spent} <= named <= set(rows)
 
 
-def test_a_trace_that_cannot_be_written_is_said_before_training(tmp_path: Path) -> None:
-    process = start("--config", write_config(tmp_path), "--trace", "/proc/none/trace.json")
-    out, err = process.communicate(timeout=PATIENCE_SECONDS)
-    assert (process.returncode, out) == (2, "")
+def test_a_trace_that_cannot_be_written_is_said_before_training(tmp_path: Path, command: Command) -> None:
+    code, out, err = command("--config", write_config(tmp_path), "--trace", "/proc/none/trace.json")
+    assert (code, out) == (2, "")
     assert err.startswith("error: --trace /proc/none/trace.json cannot be written (No such file or directory)")
 
 
-def test_a_run_that_fails_leaves_no_trace_file(tmp_path: Path) -> None:
+def test_a_run_that_fails_leaves_no_trace_file(tmp_path: Path, command: Command) -> None:
     trace, nothing = tmp_path / "trace.json", tmp_path / "nothing.safetensors"
-    process = start("--config", write_config(tmp_path), "--trace", str(trace), "--resume", str(nothing))
-    out, err = process.communicate(timeout=PATIENCE_SECONDS)
-    assert process.returncode != 0 and "nothing.safetensors" in err and out
+    code, out, err = command("--config", write_config(tmp_path), "--trace", str(trace), "--resume", str(nothing))
+    assert code != 0 and "nothing.safetensors" in err and out
     assert not trace.exists()
 
 
@@ -133,25 +158,26 @@ def test_it_ends_when_nobody_listens_any_more(tmp_path: Path) -> None:
         process.stderr.close()
 
 
-def test_bad_usage_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
-    process = start("--config", write_config(tmp_path, gama=0.9))
-    out, err = process.communicate(timeout=PATIENCE_SECONDS)
-    assert process.returncode == 2
+def test_bad_usage_is_one_line_and_exit_code_2(tmp_path: Path, command: Command) -> None:
+    code, out, err = command("--config", write_config(tmp_path, gama=0.9))
+    assert code == 2
     assert err.count("\n") == 1 and err.startswith("error: ") and "did you mean 'gamma'" in err
     event = json.loads(out)
     assert (event["event"], event["reason"]) == ("failed", "config")
 
 
-def test_work_that_fails_is_exit_code_1(tmp_path: Path) -> None:
-    process = start("--config", write_config(tmp_path, learning_rate=1e30))
-    out, err = process.communicate(timeout=PATIENCE_SECONDS)
-    assert process.returncode == 1
+def test_work_that_fails_is_exit_code_1(tmp_path: Path, command: Command) -> None:
+    code, out, err = command("--config", write_config(tmp_path, learning_rate=1e30))
+    assert code == 1
     last = json.loads(out.splitlines()[-1])
     assert (last["event"], last["reason"]) == ("failed", "diverged")
     assert err.count("\n") == 1 and err.startswith("error: diverged at step")
 
 
-def test_an_environment_that_raises_is_one_line_and_its_traceback_is_in_the_log(tmp_path: Path) -> None:
+def test_an_environment_that_raises_is_one_line_and_its_traceback_is_in_the_log(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "falling.py").write_text(
         "class Falling:\n"
         "    observation_shape, action_sizes = (1,), (2,)\n"
@@ -162,9 +188,8 @@ def test_an_environment_that_raises_is_one_line_and_its_traceback_is_in_the_log(
     )
     config = Path(write_config(tmp_path))
     config.write_text(json.dumps(json.loads(config.read_text()) | {"env": {"name": "python:falling:Falling"}}))
-    process = start("--config", str(config), PYTHONPATH=str(tmp_path))
-    out, err = process.communicate(timeout=PATIENCE_SECONDS)
-    assert process.returncode == 1
+    code, out, err = command("--config", str(config))
+    assert code == 1
     last = json.loads(out.splitlines()[-1])
     told = f"'python:falling:Falling' failed in step: ValueError: no floor ({tmp_path / 'falling.py'}, line 6)"
     assert (last["event"], last["reason"], last["message"]) == ("failed", "environment", told)
