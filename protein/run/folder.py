@@ -78,10 +78,14 @@ class FileTransport(Generic[W]):
         self.settings, self._note = settings, note
         self._folder = settings.artifacts / self._folder_name
         new = settings.artifacts / f".new-{secrets.token_hex(8)}"  # it is seen when it is whole
-        new.mkdir(mode=0o700, parents=True)
-        (new / OWNER).write_text(lease.current_owner())
-        self._furnish(new)
-        self._closed = show_life(new, self._folder)
+        try:
+            new.mkdir(mode=0o700, parents=True)
+            (new / OWNER).write_text(lease.current_owner())
+            self._furnish(new)
+            self._closed = show_life(new, self._folder)
+        except OSError:
+            shutil.rmtree(new, ignore_errors=True)
+            raise
 
     def num_slots(self) -> int:
         return sum(bool(worker.host) and not worker.leaving for worker in self._workers)

@@ -234,8 +234,8 @@ class Worker:
     def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
         """Runs trials until it ends. `on_ready` is called before the first one."""
         settings = self._settings()
-        if any(isinstance(message, Close) for message in self._early):  # before it is measured how fast the node is
-            return
+        if settings is None or any(isinstance(message, Close) for message in self._early):
+            return  # before it is measured how fast the node is
         self._theirs, self._ours = settings.artifacts, self._folder.parents[1]
         settings = dataclasses.replace(settings, artifacts=self._ours)
         slot = Slot(settings)
@@ -271,9 +271,12 @@ class Worker:
         else:
             self._signal = f"it was sent {signal.Signals(number).name}"
 
-    def _settings(self) -> SlotSettings:
+    def _settings(self) -> SlotSettings | None:
+        """Returns what the sweep says first; None: it is gone."""
         until = time.monotonic() + SETTINGS_SECONDS
         while time.monotonic() < until and not self._signal:
+            if self._is_gone():
+                return None
             if messages := self._inbox.receive():
                 settings, *self._early = messages
                 if not isinstance(settings, SlotSettings):
@@ -341,12 +344,15 @@ class Worker:
         heard = self._heard
         with contextlib.suppress(OSError):
             heard = self._alive.read_text()
-        with contextlib.suppress(OSError):
-            if not self._folder.exists():  # the sweep has ended, or goes on elsewhere, or has given this worker up
-                return False
         self._silence.look(heard=heard != self._heard)
         self._heard = heard
-        return not self._silence.is_death
+        return not self._silence.is_death and not self._is_gone()
+
+    def _is_gone(self) -> bool:
+        """Whether the sweep has ended, or goes on elsewhere, or has given this worker up."""
+        with contextlib.suppress(OSError):
+            return not self._folder.exists()
+        return False
 
 
 def _with_files_in(event: Finished, folders: dict[Path, Path]) -> Finished:

@@ -206,6 +206,7 @@ def test_two_sweeps_of_one_name_in_one_folder_are_refused(start: Callable[..., F
     with pytest.raises(UsageError, match=r"another process runs a sweep 's' in .*/s, .*: give this sweep another"):
         start()
     assert first.num_slots() == 0, "it goes on"
+    assert [path.name for path in (tmp_path / "s").iterdir()] == [folders.FOLDER], "nothing of the second is left"
     first.close()
     start()
     home = tmp_path / "s" / folders.FOLDER

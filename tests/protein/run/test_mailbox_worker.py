@@ -79,6 +79,15 @@ def test_a_worker_that_is_told_to_end_before_it_began_ends(
     assert not thread.is_alive() and not measured
 
 
+def test_a_worker_whose_sweep_ends_before_it_has_said_anything_ends(
+    worker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mailbox, "SETTINGS_SECONDS", 0.5)  # after which it would fail
+    shutil.rmtree(tmp_path / "sweep")
+    worker.run()
+    assert not made
+
+
 def test_a_worker_that_starts_a_trial_for_long_says_that_it_lives(
     worker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
