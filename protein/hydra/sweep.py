@@ -35,7 +35,7 @@ from protein.config.space_toml import SpaceFile
 from protein.direction import shown_trial
 from protein.errors import ProteinError, SpaceError, StoreMissing, UsageError
 from protein.hydra.ranges import Asked, as_it_is, read, word
-from protein.hydra.trial import OWN_LAUNCHERS
+from protein.hydra.trial import OWN_LAUNCHERS, given_overrides
 from protein.names import NAME_LENGTH
 from protein.run.command import SECTION
 from protein.space import Space
@@ -100,7 +100,7 @@ def _run(context: HydraContext, config: DictConfig, arguments: list[str], valida
         given["name"] = re.sub(r"[^A-Za-z0-9._-]+", "-", config.hydra.job.name).strip("-.")[:NAME_LENGTH] or "sweep"
     asked = read(given["params"], arguments, context.config_loader)
     space = _space(asked, given, config)
-    text, in_trial = _command_line(asked, list(config.hydra.overrides.hydra))
+    text, in_trial = _command_line(asked, given_overrides(config, "hydra"))
     parsed = parse(["sweep", f"--command={text}", *_flags(given)])
     fields = {field.name: getattr(parsed, field.name) for field in dataclasses.fields(Command)}
     command = HydraCommand(**{**fields, "space": space})

@@ -60,8 +60,16 @@ def _job(context: HydraContext, function: TaskFunction, config: DictConfig, numb
     plugins = Plugins.instance()
     launcher = plugins.instantiate_launcher(hydra_context=context, task_function=function, config=config)
     signal.signal(signal.SIGTERM, _end)  # as the sweep stops it
-    [returned] = launcher.launch([list(config.hydra.overrides.task)], initial_job_idx=number)
+    [returned] = launcher.launch([given_overrides(config, "task")], initial_job_idx=number)
     return returned
+
+
+def given_overrides(config: DictConfig, what: str) -> list[str]:
+    """Returns the overrides of Hydra ("hydra") or of the program ("task") as they were given.
+
+    An interpolation in one, as in `hydra.sweep.subdir=${hydra.job.num}`, is for the config of the job.
+    """
+    return [str(one) for one in OmegaConf.to_container(config.hydra.overrides[what], resolve=False) or ()]
 
 
 def _end(number: int, frame: FrameType | None) -> None:

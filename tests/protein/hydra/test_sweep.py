@@ -118,8 +118,9 @@ def test_a_stored_sweep_keeps_its_ranges_and_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = program("yaml", tmp_path)
-    limit = "hydra.sweeper.max_trials=1"
-    assert sweep(folder, monkeypatch, "lr=interval(0,1)", limit, "hydra.sweep.dir=out") == 0
+    always = "hydra.sweeper.max_trials=1", "hydra.sweep.subdir=job-${hydra.job.num}-${hydra.job.override_dirname}"
+    assert sweep(folder, monkeypatch, "lr=interval(0,1)", "hydra.sweep.dir=out", *always) == 0
+    assert (folder / "out" / "job-0-lr=0.1" / ".hydra").is_dir(), "an interpolation is one of the job"
     for words, why in (
         (["lr=interval(0,2)", "hydra.sweep.dir=out"], "exists with lr = "),
         (["model=small,large", "hydra.sweep.dir=out"], "exists with "),
@@ -128,12 +129,12 @@ def test_a_stored_sweep_keeps_its_ranges_and_its_folder(
         (["lr=interval(0,1)", "hydra.sweeper.name=b", "hydra.sweep.dir=out"], "has the jobs of another sweep"),
     ):
         capsys.readouterr()
-        assert sweep(folder, monkeypatch, *words, limit) == 2
+        assert sweep(folder, monkeypatch, *words, *always) == 2
         assert why in capsys.readouterr().err
     assert not (folder / "other").exists()
     config = folder / "conf" / "config.yaml"
     config.write_text(config.read_text().replace("lr: 0.1", "lr: 0.5"))  # where it would begin, and no more
-    assert sweep(folder, monkeypatch, "lr=interval(0,1)", limit, "hydra.sweep.dir=out") == 0
+    assert sweep(folder, monkeypatch, "lr=interval(0,1)", "hydra.sweep.dir=out", *always) == 0
     assert len(trials(folder, "train")) == 1
 
 
