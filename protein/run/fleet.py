@@ -256,6 +256,6 @@ class Fleet:
             elif free:  # its time is too short for the trials to come
                 free[0].leaving = True
                 self._transport.send(free[0], Close())
-                self.note(f"{free[0].name} has too little time left for another trial: a new one is submitted")
+                self.note(f"{free[0].name} has too little time left for another trial, and ends")
         if not self._events:  # they come first: here a transport may connect anew, or give up
             self._transport.start_slots(len(self._waiting) + sum(slot.job is not None for slot in self._slots))

@@ -99,7 +99,7 @@ class Workers:
         self._watch()
         served = {slot.sweep for slot in self._slots if slot.process is not None}
         refused = {at: (offer, self._refusal(offer)) for at, offer in offers(self._root, served).items()}
-        found = {at: offer for at, (offer, why) in refused.items() if not why}
+        found = {at: offer for at, (offer, why) in refused.items() if not why and offer.process not in self._done}
         for _, why in refused.values():
             if why and not found and not self._has_served:
                 raise UsageError(why)
@@ -140,9 +140,7 @@ class Workers:
                 self._note(
                     f"slot {slot.number} has failed (exit code {code}); it is used again in {RETRY_SECONDS:.0f} s"
                 )
-            elif (
-                not slot.moves and self._ends_at < math.inf
-            ):  # the sweep has ended, or no trial of it would end in time
+            elif not slot.moves and self._ends_at < math.inf:  # it has ended, or no trial of it would end in time
                 self._done.add(slot.offer.process)
             if not slot.moves:  # the sweep may have given it up after a silence, too
                 slot.free_after = time.monotonic() + RETRY_SECONDS
@@ -153,16 +151,16 @@ class Workers:
             self._tell(f"waiting for a sweep: protein sweep ... --backend folder:{self._root}")
             return
         for slot in self._slots:
-            wanted = {sweep: offer for sweep, offer in found.items() if offer.process not in self._done}
+            wanted = found
             if slot.offer is not None and time.monotonic() < slot.free_after:
-                wanted = {sweep: offer for sweep, offer in wanted.items() if offer.process != slot.offer.process}
+                wanted = {sweep: offer for sweep, offer in found.items() if offer.process != slot.offer.process}
             if slot.process is not None or not wanted:
                 continue
             num_workers = {sweep: len(_workers(sweep)) for sweep in wanted}
             sweep = min(wanted, key=lambda one: (num_workers[one], wanted[one].name))
             # The first slot measures how fast the machine is, which others would disturb. The sweep tells them.
             if any(one.process is not None and one.sweep == sweep and not one.is_ready for one in self._slots):
-                return
+                continue
             slot.offer, slot.free_after = found[sweep], time.monotonic() + RETRY_SECONDS
             try:
                 self._start(slot, sweep)

@@ -148,7 +148,7 @@ def test_a_used_slot_without_the_time_for_a_trial_is_closed_and_a_fresh_one_take
     fleet.poll(0.0)
     fleet.start(job(tmp_path, 1, cap=3600.0))
     assert wire.sent[-1] == (used, Close())
-    assert notes == ["Slurm job 3 has too little time left for another trial: a new one is submitted"]
+    assert notes == ["Slurm job 3 has too little time left for another trial, and ends"]
     fresh = RemoteSlot()
     wire.news += [(fresh, ready(seconds_left=300.0))]
     fleet.poll(0.0)

@@ -342,6 +342,25 @@ def test_a_sweep_ends_before_the_processes_of_its_slots(
     assert serving() == ({"b": 3} if others else {})
 
 
+def test_a_sweep_that_sends_away_a_worker_with_little_time_is_left_alone(
+    start: Callable[..., Fleet], machine: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start("a")
+    look = machine(2, seconds=3600.0)
+    look()
+    look()
+    start("b")
+    for process in processes:
+        process.code = 0  # told to end: no trial of `a` would end in time
+        process.folder.rename(process.folder.with_name(f".{process.folder.name}"))
+    now = time.monotonic()
+    monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=lambda: now + 60.0, time=time.time))
+    for _ in range(4):
+        look()
+    assert serving() == {"b": 2}
+    assert not any(process.signals for process in processes), "none is freed for `a`"
+
+
 def test_a_slot_that_dies_is_told_and_used_again_later(
     start: Callable[..., Fleet], machine: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
