@@ -148,7 +148,7 @@ def _checkpoint(name: str, store_url: str | None, *, for_sweep: bool) -> Path:
     if path.is_file():
         return path.absolute()
     sweep_name, _, number = name.rpartition("/")
-    by_trial = bool(sweep_name) and number.isdigit()
+    by_trial = bool(sweep_name) and number.isdecimal()
     unknown = f"{INIT_FROM}: {name} is no checkpoint and no run's folder"
     try:
         with stores.opened(store_url) as store:

@@ -40,7 +40,7 @@ def run(command: Command) -> int:
 
 def _seconds_until(text: str) -> float:
     """Returns how long it is until a moment, or a duration in seconds."""
-    if text.strip()[-1:].isalpha():
+    if ":" not in text:  # which each moment has; one in UTC may end with a letter, too
         return parse_duration(text, "--until")
     now = datetime.now().astimezone()
     return (parse_moment(text, "--until", now) - now).total_seconds()

@@ -37,6 +37,7 @@ print(json.dumps({"result": lr * 4}), flush=True)
         ("worker . --slots 0", "--slots 0 is below the limit of 1"),
         ("worker . --until soon", "--until 'soon' is not a duration"),
         ("worker . --until 25:00", "--until '25:00' is no time"),
+        ("worker . --until 2001-02-03T04:05Z", "has passed: now it is"),
         ("worker . --gpus x", "x"),
         (
             "sweep --env pong --backend folder:. --gpus 0",
