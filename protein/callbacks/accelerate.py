@@ -36,7 +36,12 @@ class ProteinTracker(TrialCallback, GeneralTracker):
 
     def save(self, accelerator: Accelerator, steps: int) -> None:
         """Keeps the state after so many steps. Where several processes train together, each calls it."""
-        self._trial.save(steps, "", accelerator.save_state, is_writer=accelerator.is_main_process)
+
+        def write(path: str) -> None:
+            accelerator.save_state(path)
+            accelerator.wait_for_everyone()  # each process writes a file of its own, and does not wait itself
+
+        self._trial.save(steps, "", write, is_writer=accelerator.is_main_process)
 
     def finish(self) -> None:
         """Raises `UsageError` if the score never came."""

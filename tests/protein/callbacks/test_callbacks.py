@@ -163,6 +163,28 @@ def test_state_of_a_longer_function_trial_goes_on_in_a_folder_of_its_own(tmp_pat
     again.save(14, ".txt", die)  # save=False
 
 
+def test_accelerate_moves_a_state_when_all_processes_have_written_it(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    from protein.callbacks.accelerate import ProteinTracker
+
+    class Processes:
+        """The main one of two, as `Accelerator`; the other one writes last."""
+
+        is_main_process, path = True, Path()
+
+        def save_state(self, path: str) -> None:
+            self.path = Path(path)
+            (self.path / "of-0").mkdir(parents=True)
+
+        def wait_for_everyone(self) -> None:
+            (self.path / "of-1").mkdir()
+
+    tracker, processes = ProteinTracker("loss", report=report_to([], tmp_path / "new")), Processes()
+    tracker.save(processes, 3)
+    (state,) = (tmp_path / "new").rglob("state-3")
+    assert sorted(one.name for one in state.iterdir()) == ["of-0", "of-1"]
+
+
 def test_saving_takes_a_small_share_of_the_time(
     trial: TrialHere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
