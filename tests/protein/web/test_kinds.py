@@ -71,23 +71,20 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> str:
     return url
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_page_shows_the_sweep(stored: str, view_of: ViewOf, kind: str) -> None:
+def test_every_page_shows_every_sweep(stored: str, view_of: ViewOf) -> None:
     """The view fails at its end if the browser has logged an error."""
     view = view_of(stored)
-    for page in PAGES:
-        place = page.format(name=kind)
-        view.open(f"{place}{'&' if '?' in place else '?'}sweep={kind}&sel={kind}:2.5.14")
-        expect(view.page.locator("main .state.error")).to_have_count(0)
-        expect(view.page.locator("main .state.loading")).to_have_count(0, timeout=FIT_MS)
-        if page == "parameters":
-            expect(view.page.locator(".part-body[data-state='ready']")).to_have_count(6)
-        if page == "front":
-            expect(view.page.locator(".big-answer strong")).to_be_visible()
-
-
-def test_a_waiting_trial_is_shown_as_one(stored: str, view_of: ViewOf) -> None:
-    view = view_of(stored)
+    for kind in KINDS:
+        for page in PAGES:
+            place = page.format(name=kind)
+            view.open(f"{place}{'&' if '?' in place else '?'}sweep={kind}&sel={kind}:2.5.14")
+            expect(view.page.locator("main .state.error"), place).to_have_count(0)
+            expect(view.page.locator("main .state.loading"), place).to_have_count(0, timeout=FIT_MS)
+            if page == "parameters":
+                expect(view.page.locator(".part-body[data-state='ready']"), place).to_have_count(6)
+            if page == "front":
+                expect(view.page.locator(".big-answer strong"), place).to_be_visible()
+    # A trial that waits is shown as one.
     view.open("table?sweep=function&filter=state == waiting")
     expect(view.page.locator("tbody tr[data-number]")).to_have_count(1)
     expect(view.page.locator("tbody tr[data-number='14']")).to_contain_text("waiting")
