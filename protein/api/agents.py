@@ -420,7 +420,7 @@ class Agents:
     def _spawn(self, words: Sequence[str], log: Path) -> "subprocess.Popen[bytes]":
         with log.open("wb") as output:
             return subprocess.Popen(
-                [sys.executable, "-m", "protein", "sweep", *words],
+                [sys.executable, "-P", "-m", "protein", "sweep", *words],  # -P: no module of the folder stands for ours
                 cwd=self._allowance.folder,
                 env={
                     **os.environ,

@@ -183,7 +183,7 @@ def measure_speed(here: Mapping[str, Any], *, log: Callable[[str], None]) -> Mac
     Raises:
         TrialFailed: the calibration failed.
     """
-    command = [sys.executable, "-m", "protein.trainer.machine_speed", "--threads", str(here["threads"])]
+    command = [sys.executable, "-P", "-m", "protein.trainer.machine_speed", "--threads", str(here["threads"])]
     command += ["--device", here["device"], "--max-seconds", f"{CALIBRATION_SECONDS:g}"]
     environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ, "PYTHONSAFEPATH": "1"}
     try:

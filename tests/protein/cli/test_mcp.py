@@ -323,6 +323,14 @@ def fail_to_start() -> None:
     raise OSError(12, "no memory")
 
 
+def test_a_module_in_the_folder_does_not_stand_for_ours(program: Path) -> None:
+    for name in ("protein", "json"):
+        (program / f"{name}.py").write_text("raise SystemExit(7)\n")
+    log = program / "log"
+    assert Agents(allowance(program, "python train.py"))._spawn(["--help"], log).wait(PATIENCE_SECONDS) == 0
+    assert "--max-trial-cost" in log.read_text()
+
+
 def test_a_sweep_that_was_removed_has_spent_what_it_was_given(program: Path) -> None:
     with stores.opened(None, create=True) as store:
         sweep = new_sweep(store)
