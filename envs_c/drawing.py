@@ -264,9 +264,9 @@ def _snake(envs: envs_c.VecEnv) -> Pixels:
 
 
 _FRONTIER_AGENT = np.dtype(
-    [(name, "i4") for name in ("at", "age", "decisions", "restored", "gathered")]
+    [(name, "i4") for name in ("at", "age", "decisions", "restored", "gathered", "wasted", "dealt")]
     + [("uses", "u2", 3), ("fed", "i2"), ("watered", "i2"), ("pack", "u1", 4)]
-    + [(name, "u1") for name in ("state", "health", "struck", "did", "blocked", "unused")]
+    + [(name, "u1") for name in ("state", "health", "struck", "did", "blocked", "moved")]
 )
 _FRONTIER = np.dtype(
     [("rng", "u8"), ("frames", "i4"), ("held", "i4", 4), ("home", "i4", 4), ("next", "i4", 4)]

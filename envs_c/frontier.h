@@ -672,8 +672,9 @@ static inline void frontier_step(frontier_t *env, const int32_t *actions, int32_
 static inline void frontier_episode(const frontier_t *env, int32_t agent, float *score, float *return_,
                                     int32_t *length) {
     assert(env && agent >= 0 && agent < FRONTIER_AGENTS_PER_ENV && score && return_ && length);
-    static const frontier_agent_t newborn = {0};
     const frontier_agent_t *ended = &env->agents[agent];
+    frontier_agent_t newborn;
+    memset(&newborn, 0, sizeof newborn);
     *score = (float)ended->age;
     *return_ = frontier_reward(&newborn, ended);
     *length = ended->decisions;

@@ -45,12 +45,13 @@ def examples(folder: Path, *names: str, into: Path = EXAMPLES) -> list[str]:
 
 
 def in_small(folder: Path, *names: str) -> list[str]:
-    """Runs programs as `examples` does, each with ten trials at most and a budget of a second."""
+    """Runs programs as `examples` does, each with ten trials at most, or with four where it has no such limit."""
     small = folder / "small"
     small.mkdir()
     for name in names:
         program = (EXAMPLES / name).read_text()
-        program = re.sub(r'budget="\d+s"', 'budget="1s"', program)
+        program = re.sub(r'budget="\d+s"(?!, max_trials)', 'budget="1m", max_trials=4', program)
+        program = re.sub(r'budget="\d+s"', 'budget="1m"', program)
         program = re.sub(r"budget_seconds=6\.0", "budget_seconds=1.0", program)
         program = re.sub(r"\b(max_trials|n_trials)=\d+", r"\1=10", program)
         program = program.replace("study.optimize(objective)", "study.optimize(objective, n_trials=10)")

@@ -143,6 +143,7 @@ WORDS = {
     "sweep",
     "sweeps",
     "what",
+    "place",
     "names",
     "of",
     "environment",

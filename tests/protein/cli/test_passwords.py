@@ -36,6 +36,7 @@ LINES = {
     "rename": "rename s u",
     "rm": "rm s",
     "doctor": "doctor",
+    "mcp": "mcp --allow-start pong --max-cost 1m",
     "train": "train --env pong --from s",
     "sweep": "sweep --env pong --name s --max-trials 1",
     "import": "import optuna x.db",
@@ -62,7 +63,7 @@ BROKEN = (
 
 
 def test_the_lists_here_name_every_command_that_takes_a_store() -> None:
-    without = {"data", "eval", "envs"}
+    without = {"data", "eval", "envs", "worker"}
     assert {*LINES, *(words.split()[0] for words in POSITIONAL)} | without >= set(COMMANDS)
 
 
@@ -73,6 +74,7 @@ def test_no_command_prints_the_password_of_a_url_that_does_not_work(
     url = url.format(s=SECRET)
     assert SECRET not in hidden(url) or url.count(SECRET) > 1
     lines = ["status s", "export s -o s.jsonl", "sweep --env pong --max-trials 1", "store check", "doctor", "view"]
+    lines.append(LINES["mcp"])
     for line in lines:
         words = shlex.split(line)
         words += [url] if line in POSITIONAL else ["--store", url]
@@ -97,7 +99,9 @@ def test_no_command_prints_the_password_of_a_url_that_works(
     urls = [made.replace("postgres@", f"postgres:{SECRET}@"), f"{made}?password={SECRET}"]
     for url in urls:
         for name, line in LINES.items():
-            if name in ("train", "sync", "sweep") or (url != urls[0] and name not in ("status", "show", "rename")):
+            if name in ("train", "sync", "sweep", "mcp") or (
+                url != urls[0] and name not in ("status", "show", "rename")
+            ):
                 continue
             main([*shlex.split(line), "--store", url])
             printed = capfd.readouterr()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from browser import View, watched
+from patience import wait_until
 from playwright.sync_api import Browser, Locator, expect
 from policy_files import make_checkpoint
 
@@ -76,7 +77,7 @@ def test_policies_play_beside_each_other_and_keys_take_over(opened: Opened) -> N
     view.page.get_by_role("button", name="Step").click()
     values = figure(stages, "value").all_inner_texts()
     view.page.get_by_role("button", name="Step").click()
-    assert figure(stages, "value").all_inner_texts() != values
+    wait_until(lambda: figure(stages, "value").all_inner_texts() != values, "the next picture")
     # The other one is taken over by a key, and only that. What is pressed is shown, and Escape hands back.
     other = stages.nth(1).locator(".play-view")
     other.press("w")

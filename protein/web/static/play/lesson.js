@@ -25,6 +25,7 @@ export function learn(root, { wasm, worker: script, learner, settings, frameSkip
   function begin() {
     worker?.terminate();
     [goes, waiting, worker] = [true, 1, null];
+    toggle.hidden = true; // until the worker has loaded: `see` shows it
     line.textContent = "It begins to learn.";
     if (!globalThis.Worker) return fail("this browser has no workers, in which a page learns");
     try {
@@ -36,8 +37,6 @@ export function learn(root, { wasm, worker: script, learner, settings, frameSkip
     worker.onmessage = ({ data }) => { if (own === worker) see(data); };
     worker.onerror = ({ message }) => fail(message || "this browser does not start a worker");
     worker.postMessage({ learner: bytes(learner), wasm: bytes(wasm), settings, frameSkip, seed });
-    toggle.hidden = false;
-    toggle.textContent = "Pause learning";
   }
 
   function see({ error, steps, score, progress, seconds, games, about, layers }) {
