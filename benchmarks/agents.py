@@ -31,7 +31,7 @@ from mcp import Client, StdioServerParameters
 
 from protein.space import Categorical, Integer, Space
 
-FAMILIES = ("ppo", "takeoff", "deceptive")  # of which no trial fails
+FAMILIES = ("ppo", "takeoff", "deceptive")  # their trials never fail
 TRIALS = 20  # of mean cost that the budget pays for
 NUM_RANDOM = 4096
 QUEUED = 300  # configs of the loop: more than its budget pays for

@@ -172,7 +172,7 @@ def measure(
 
 
 def join(folder: Path, workers: int, reports: int) -> None:
-    """Runs so many workers as threads of this process, until the sweep has ended."""
+    """Runs `workers` workers as threads of this process, until the sweep has ended."""
 
     def run(name: str) -> None:
         (folder / name).mkdir()

@@ -35,7 +35,7 @@ class ProteinTracker(TrialCallback, GeneralTracker):
             self._trial.tell(self._trial.steps_behind + self._num_logs if step is None else step, values)
 
     def save(self, accelerator: Accelerator, steps: int) -> None:
-        """Keeps the state after so many steps. Where several processes train together, each calls it."""
+        """Keeps the training's state after `steps` steps. Where several processes train together, each must call it."""
 
         def write(path: str) -> None:
             accelerator.save_state(path)

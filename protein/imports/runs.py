@@ -217,7 +217,7 @@ def numbers(values: Mapping[str, Any]) -> dict[str, float]:
 
 
 def moment(seconds: Any) -> str:
-    """Returns a time in seconds since 1970 as text, in UTC; "" for what is none."""
+    """Returns a time in seconds since 1970 as text, in UTC; "" for what is no time."""
     with contextlib.suppress(TypeError, ValueError, OverflowError, OSError):
         return datetime.fromtimestamp(seconds, UTC).isoformat(sep=" ", timespec="milliseconds")
     return ""

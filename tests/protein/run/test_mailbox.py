@@ -232,7 +232,7 @@ def test_a_file_of_messages_that_cannot_be_read_now_has_none(tmp_path: Path) -> 
 def test_what_a_full_disk_takes_in_part_or_not_comes_once_and_in_order(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str], writes: list[int]
 ) -> None:
-    """Each write takes so many bytes, or fails (-1). Meanwhile the reader sees whole messages only."""
+    """A write takes the given number of bytes, or fails (-1). The reader only ever sees whole messages."""
     file = tmp_path_factory.mktemp("box") / "box"
     inbox, outbox, seen, left = Inbox(file), Outbox(file), list[Any](), list(writes)
     whole = os.pwrite
