@@ -195,7 +195,7 @@ def _evaluate(words: Sequence[str], folder: Path, stopping: threading.Event, too
     """
     with (folder / "stderr").open("wb") as stderr, (folder / "stdout").open("wb") as stdout:
         process = subprocess.Popen(
-            [sys.executable, "-m", "protein", "eval", *words],
+            [sys.executable, "-P", "-m", "protein", "eval", *words],
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,

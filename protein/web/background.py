@@ -163,7 +163,7 @@ def apart(stopping: threading.Event, work: Callable[..., T], *given: Any) -> T:
     Raises:
         ProteinError: `work` has raised it, or the process has ended without an answer.
     """
-    command = [sys.executable, "-m", "protein.web.background"]
+    command = [sys.executable, "-P", "-m", "protein.web.background"]
     # From a file: what `communicate` could not write before it timed out is lost, and neither side would ever go on.
     with tempfile.TemporaryFile() as question:
         pickle.dump((work, given), question)

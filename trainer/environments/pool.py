@@ -297,7 +297,7 @@ def _start(number: int, commands: int, answers: int, memory: int) -> "subprocess
     Ctrl-C and a sweep's SIGTERM go to the trainer's whole group. But only the trainer can end in order, and until then
     it needs this process. So it has a group of its own.
     """
-    words = [sys.executable, "-m", "protein.trainer.environments.worker", *map(str, (number, commands, answers))]
+    words = [sys.executable, "-P", "-m", "protein.trainer.environments.worker", *map(str, (number, commands, answers))]
     return subprocess.Popen(words, pass_fds=(commands, answers, memory), start_new_session=True)
 
 
