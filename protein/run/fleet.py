@@ -16,6 +16,7 @@ from typing import Protocol
 from protein.files import prepare_folder
 from protein.ports import Finished, Job, TrialProgress
 from protein.run import speed
+from protein.run.process import joined
 from protein.run.slot import Close, Copies, Facts, Leaving, Ready, SlotSettings, Stop, mirror
 from protein.types import PREEMPTED, Machine, Measurement, Outcome, Trial, TrialEnd, max_trial_seconds
 
@@ -141,7 +142,8 @@ class Fleet:
             stack.pop_all()
 
     def num_slots(self) -> int:
-        self._receive(0.0)
+        if not self._events:  # else there is enough to do first
+            self._receive(0.0)
         return self._transport.num_slots()
 
     def start(self, job: Job) -> None:
@@ -162,7 +164,7 @@ class Fleet:
                 self._events.append(pending[0])
             if self._events or not left:
                 break
-        events, self._events = self._events, []
+        events, self._events = joined(self._events), []
         return events
 
     def stop(self, trial: Trial, end: TrialEnd, reason: str) -> None:

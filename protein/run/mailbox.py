@@ -30,7 +30,7 @@ import threading
 import time
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,7 @@ SETTINGS_SECONDS = 60.0  # within which the first message must be there
 MAX_BUSY_SECONDS = 1800.0  # with one trial's start, after which it counts as hung
 READY = "ready"  # what a worker prints when it can take trials
 _LENGTH = struct.Struct("<q")
+FIRST_READ_BYTES = 64 << 10  # of a look: mostly all that there is
 MAX_READ_BYTES = 16 << 20  # of one look
 MAX_MESSAGE_BYTES = MAX_READ_BYTES - _LENGTH.size  # a longer one could never be read whole
 _TYPES: dict[str, Any] = {
@@ -61,6 +62,7 @@ _TYPES: dict[str, Any] = {
 _BACKENDS = {
     kind.__name__: kind for kind in (TrainerBackend, CommandBackend, ImportedFunction)
 }  # that a worker is told to make
+_Reader = Callable[[Any], Any]
 _LARGEST = 2**63  # a whole number beyond it fits no store
 
 
@@ -131,9 +133,13 @@ class Inbox:
             MessageError: what comes next is no message. So it is at each further call: nothing behind it is read.
         """
         try:
-            with open(self._path, "rb", opener=_open_to_read) as file:
-                file.seek(self._at)
-                data = file.read(MAX_READ_BYTES)
+            file = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)  # no pipe or link of its name
+            try:
+                data = os.pread(file, FIRST_READ_BYTES, self._at)
+                if len(data) == FIRST_READ_BYTES:
+                    data += os.pread(file, MAX_READ_BYTES - len(data), self._at + len(data))
+            finally:
+                os.close(file)
         except OSError:
             return []
         messages: list[Any] = []
@@ -170,13 +176,13 @@ class Silence:
     """
 
     def __init__(self) -> None:
-        self._seconds, self._looked_at = 0.0, time.monotonic()
+        self._seconds, self.looked_at = 0.0, time.monotonic()
 
     def look(self, *, heard: bool) -> None:
         """Takes note of another look, and whether there was a sign of life."""
         now = time.monotonic()
-        self._seconds = 0.0 if heard else self._seconds + min(now - self._looked_at, ALIVE_SECONDS)
-        self._looked_at = now
+        self._seconds = 0.0 if heard else self._seconds + min(now - self.looked_at, ALIVE_SECONDS)
+        self.looked_at = now
 
     @property
     def is_death(self) -> bool:
@@ -341,11 +347,12 @@ class Worker:
 
     def _sweep_lives(self) -> bool:
         """Whether somebody would take a result. A shared file system may not answer for a moment."""
-        heard = self._heard
-        with contextlib.suppress(OSError):
-            heard = self._alive.read_text()
-        self._silence.look(heard=heard != self._heard)
-        self._heard = heard
+        if time.monotonic() - self._silence.looked_at > ALIVE_SECONDS / 5:
+            heard = self._heard
+            with contextlib.suppress(OSError):
+                heard = self._alive.read_text()
+            self._silence.look(heard=heard != self._heard)
+            self._heard = heard
         return not self._silence.is_death and not self._is_gone()
 
     def _is_gone(self) -> bool:
@@ -390,7 +397,7 @@ def encode(message: object) -> bytes:
     """Returns a message as JSON. Raises `TypeError` for what no message can hold."""
     name = type(message).__name__
     kind = name if _TYPES.get(name) is type(message) else None
-    return json.dumps({"type": kind, "value": _plain(message)}).encode()
+    return json.dumps({"type": kind, "value": message}, default=_plain).encode()
 
 
 def decode(content: bytes) -> Any:
@@ -402,98 +409,110 @@ def decode(content: bytes) -> Any:
     try:
         found = json.loads(content)
         name = found["type"]
-        return found["value"] if name is None else _read(_TYPES[name], found["value"])
+        return found["value"] if name is None else _reader(_TYPES[name])(found["value"])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise MessageError(f"a message cannot be read ({reason[:200]})") from error
 
 
-def _open_to_read(path: str, flags: int) -> int:
-    """Opens a file; a pipe of its name is not waited for, and a symbolic link is not followed."""
-    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
-
-
 def _plain(value: Any) -> Any:
-    """Returns a value as JSON can hold it."""
-    if value is None or isinstance(value, bool | int | float | str):  # an enum of texts, too
-        return value
+    """Returns what stands for a value that JSON does not know; what is in it comes next."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {name: getattr(value, name) for name in _readers(type(value))}
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return dict(value)
     if callable(value):
-        return _plain_backend(value)
+        call = value if isinstance(value, functools.partial) else functools.partial(value)
+        if call.func in _BACKENDS.values():
+            return {"name": call.func.__name__, "args": call.args, "settings": call.keywords}
+        raise TypeError(f"a message cannot hold {value!r}; a worker makes one of {', '.join(_BACKENDS)}")
     raise TypeError(f"a message cannot hold a {type(value).__name__}")
 
 
-def _plain_backend(make: Any) -> Any:
-    """Returns what makes a backend: its class of the list above, and what it is called with."""
-    call = make if isinstance(make, functools.partial) else functools.partial(make)
-    if call.func not in _BACKENDS.values():
-        raise TypeError(f"a message cannot hold {make!r}; a worker makes one of {', '.join(_BACKENDS)}")
-    return {"name": call.func.__name__, "args": _plain(call.args), "settings": _plain(call.keywords)}
+@functools.cache
+def _readers(kind: Any) -> Mapping[str, _Reader]:
+    """Returns what reads each field of a class."""
+    hints = typing.get_type_hints(kind)
+    return {field.name: _reader(hints[field.name]) for field in dataclasses.fields(kind)}
 
 
-def _read(hint: Any, value: Any) -> Any:
-    """Returns a value as its annotation has it. Raises `ValueError` or `TypeError` where it does not fit."""
+@functools.cache
+def _reader(hint: Any) -> _Reader:
+    """Returns what makes a value of JSON one of an annotation. It raises `ValueError` or `TypeError` if it is none.
+
+    An annotation is looked at once: a sweep may read some thousand messages a second.
+    """
     if hint is Any:
-        return value
+        return lambda value: value
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return functools.partial(_first, [_reader(one) for one in typing.get_args(hint)])
+    fits, make = _rule(hint)
+
+    def read(value: Any) -> Any:
+        if fits(value):
+            return make(value)
+        raise TypeError(f"{str(value)[:80]!r} is no {getattr(hint, '__name__', hint)}")
+
+    return read
+
+
+def _rule(hint: Any) -> tuple[Callable[[Any], bool], _Reader]:
+    """Returns which values of JSON fit an annotation, and what makes them one of it."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        return _first(inner, value)
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        return _read_fields(hint, value)
-    if origin is tuple and isinstance(value, list):
-        kinds = inner[:1] * len(value) if inner[1:] == (...,) else inner
-        return tuple(_read(kind, item) for kind, item in zip(kinds, value, strict=True))
-    if origin is Mapping and isinstance(value, dict):
-        return {key: _read(inner[1], item) for key, item in value.items()}
-    if origin is Callable and isinstance(value, dict):
-        return _read_backend(value)
-    if hint is types.NoneType and value is None:
-        return None
-    if hint is float and type(value) in (int, float) and math.isfinite(value):
-        return value
-    if hint is int and type(value) is int and -_LARGEST <= value < _LARGEST:
-        return value
-    if hint in (bool, str) and type(value) is hint:
-        return value
-    if isinstance(hint, type) and isinstance(value, str):
-        if issubclass(hint, enum.Enum):
-            return hint(value)
-        if hint is Path:
-            return Path(value)
-        if hint is datetime:
-            return datetime.fromisoformat(value)
-    raise TypeError(f"{str(value)[:80]!r} is no {getattr(hint, '__name__', hint)}")
+        of = _readers(hint)
+        return _is_dict, lambda value: hint(**{name: read(value[name]) for name, read in of.items() if name in value})
+    if origin is Mapping:
+        item = _reader(inner[1])
+        return _is_dict, _same if inner[1] is Any else lambda value: {key: item(one) for key, one in value.items()}
+    if origin is Callable:
+        return _is_dict, _read_backend
+    if origin is tuple and inner[1:] == (...,):
+        item = _reader(inner[0])
+        return _is_list, lambda value: tuple(map(item, value))
+    if origin is tuple:
+        items = [_reader(one) for one in inner]
+        return _is_list, lambda value: tuple(read(one) for read, one in zip(items, value, strict=True))
+    if hint is float:
+        return lambda value: type(value) in (int, float) and math.isfinite(value), _same
+    if hint is int:
+        return lambda value: type(value) is int and -_LARGEST <= value < _LARGEST, _same
+    if hint in (bool, str, types.NoneType):
+        return lambda value: type(value) is hint, _same
+    if hint is datetime:
+        return _is_text, datetime.fromisoformat
+    if hint is Path or (isinstance(hint, type) and issubclass(hint, enum.Enum)):
+        return _is_text, hint
+    return lambda value: False, _same
 
 
-def _first(hints: tuple[Any, ...], value: Any) -> Any:
-    for hint in hints:
+def _first(readers: Sequence[_Reader], value: Any) -> Any:
+    for read in readers:
         try:
-            return _read(hint, value)
+            return read(value)
         except (TypeError, ValueError) as error:
             problem = error
     raise problem
 
 
-def _read_fields(kind: Any, value: Any) -> Any:
-    if not isinstance(value, dict):
-        raise TypeError(f"{str(value)[:80]!r} is no {kind.__name__}")
-    hints = _hints(kind)
-    return kind(**{name: _read(hint, value[name]) for name, hint in hints.items() if name in value})
+def _same(value: Any) -> Any:
+    return value
 
 
-@functools.cache
-def _hints(kind: Any) -> Mapping[str, Any]:
-    hints = typing.get_type_hints(kind)
-    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+def _is_dict(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 def _read_backend(value: dict[str, Any]) -> Any:

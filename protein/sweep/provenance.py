@@ -24,7 +24,7 @@ _TRAINING_CODE = ("envs_c", "trainer")  # folders of this repository that decide
 def collect(config: Mapping[str, Any]) -> Provenance:
     """Returns the provenance of a run of `config` here and now."""
     return Provenance(
-        version=importlib.metadata.version("protein-sweep"),
+        version=_version(),
         git_commit=_git_commit(),
         machine=_machine(),
         config_hash=config_hash(config),
@@ -98,6 +98,11 @@ def _root(folder: Path) -> Path | None:
         return Path(_git("rev-parse", "--show-toplevel", cwd=folder))
     except (OSError, subprocess.SubprocessError):
         return None
+
+
+@functools.cache
+def _version() -> str:
+    return importlib.metadata.version("protein-sweep")
 
 
 @functools.cache

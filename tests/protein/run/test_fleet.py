@@ -122,6 +122,27 @@ def test_a_job_waits_for_a_slot_and_a_lost_slot_gives_back_its_trial_alone(
     assert wire.sent[-1][1].trial.number == 1
 
 
+def test_reports_that_have_come_at_once_are_one_for_each_trial(fleet: Fleet, wire: Wire, tmp_path: Path) -> None:
+    """Each one is a transaction of the store: a sweep with many workers writes more of them at once."""
+    jobs, slots = [job(tmp_path, 0), job(tmp_path, 1)], [RemoteSlot(), RemoteSlot()]
+    points = [Measurement(steps=steps, elapsed_seconds=1.0, score=0.5) for steps in range(3)]
+    for slot, one in zip(slots, jobs, strict=True):
+        wire.news += [(slot, ready())]
+        fleet.start(one)
+    fleet.poll(0.0)
+    reports = [
+        (slot, TrialProgress(trial=one.trial, measurements=(point,)))
+        for slot, one in zip(slots, jobs, strict=True)
+        for point in points
+    ]
+    end = Finished(trial=jobs[1].trial, outcome=Outcome(end=TrialEnd.COMPLETE, reason="", score=1.0, cost_seconds=1.0))
+    wire.news += [*reports, (slots[1], end)]
+    first, second, last = fleet.poll(0.0)
+    assert first == TrialProgress(trial=jobs[0].trial, measurements=tuple(points))
+    assert second == TrialProgress(trial=jobs[1].trial, measurements=tuple(points))
+    assert last == end
+
+
 def test_a_slot_that_leaves_ends_its_trial_and_gets_no_other(fleet: Fleet, wire: Wire, tmp_path: Path) -> None:
     slot, one = RemoteSlot(), job(tmp_path)
     wire.news += [(slot, ready())]
