@@ -45,7 +45,7 @@ from protein.types import (
     TrialEnd,
 )
 
-TOOLS = ("optuna", "wandb", "mlflow", "pufferlib", "trackio", "ray", "syne-tune", "smac", "neps")
+TOOLS = ("optuna", "wandb", "mlflow", "pufferlib", "trackio", "ray", "syne-tune", "smac", "neps", "carbs")
 LEASE_SECONDS = 600.0
 _OWNER = "import:"
 _CUT_SHORT = TrialEnd.INTERRUPTED.text  # the reason of a trial whose import was cut short, and of no other
@@ -97,7 +97,7 @@ def read(tool: str, source: Source, *, rename: Mapping[str, str]) -> Imported:
         raise UsageError(f"--params is for wandb alone: {tool} tells what its parameters are")
     try:
         imported: Imported = _reader(tool).read(source)
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, SpaceError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, SpaceError) as error:
         raise UsageError(
             f"{source.place} has another form than {tool} is known to write ({error!r:.80}): it is damaged, or of a"
             " version that is not known here"

@@ -531,7 +531,7 @@ class ImportArguments(StoreArguments):
 
     tool: Positional[Annotated[str | None, shown("[PATH|TOOL]", "(required)")]] = None
     """A .jsonl or .parquet file of protein export. Or the files of another tool. Or that tool and its SOURCE: optuna,
-    wandb, mlflow, pufferlib, trackio, ray, syne-tune, smac or neps."""
+    wandb, mlflow, pufferlib, trackio, ray, syne-tune, smac, neps or carbs."""
     source: Positional[Annotated[str | None, shown("[SOURCE]", "(required)")]] = None
     """URL or file of a study's storage or of MLflow; a CSV file (wandb); a folder of logs or results (the others)."""
     name: Annotated[str | None, shown("TEXT", "(default: like the experiment's)")] = None

@@ -1,7 +1,7 @@
 """Reads other tools' runs, so that they can be looked at here and warm-start a sweep.
 
     runs.py      what a reader returns
-    optuna.py, wandb.py, mlflow.py, pufferlib.py, trackio.py, ray.py, syne_tune.py, smac.py, neps.py
+    optuna.py, wandb.py, mlflow.py, pufferlib.py, trackio.py, ray.py, syne_tune.py, smac.py, neps.py, carbs.py
                  one reader each: `read(Source) -> Imported`, and `is_one(Path)`, whether a path is of the tool
 
 Readers touch no store (`protein.api.importing` writes what they return) and change nothing of what they read.

@@ -1,10 +1,16 @@
 """`protein import` of results that other tools have left: see tests/assets/imports/README.md for how they were made."""
 
+import base64
 import dataclasses
+import io
 import itertools
 import json
 import math
+import pickle
+import pickletools
 import shutil
+import struct
+import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,7 +37,7 @@ TOLD: dict[str, dict[str, Any]] = {
 }
 RESULTS = [
     *("ray/small", "syne-tune/small", "smac/plain", "smac/budgets", "smac/instances", "neps/small", "neps/sampled"),
-    "trackio/projects",
+    *("trackio/projects", "carbs/checkpoints"),
 ]
 PROJECTS = ASSETS / "trackio/projects"
 
@@ -197,7 +203,140 @@ class TestTrackio:
             read(PROJECTS / "digits.db", score=None)
 
 
-@pytest.mark.parametrize("name", ["ray/small", "smac/budgets", "trackio/projects"])
+# A tuple of itself twice, 60 times: whatever walks through it, hashes it or prints it never ends.
+ENDLESS = b")" + b"".join(b"r%bj%b\x86" % (struct.pack("<I", i), struct.pack("<I", i)) for i in range(1000, 1060))
+VALUES = (
+    b"N",
+    b"K\x00",
+    b"G" + struct.pack(">d", math.inf),
+    b"X\x01\x00\x00\x00x",
+    b"\x8a\xff" + b"\x7f" * 255,
+    ENDLESS,
+)
+
+
+class TestCarbs:
+    STATE = ASSETS / "carbs/checkpoints/digits/carbs_16obs.pt"
+
+    @staticmethod
+    def packed(pickled: bytes, kind: int = zipfile.ZIP_STORED) -> bytes:
+        """Returns a file as `torch.save` writes it, with the numbers of the state."""
+        out = io.BytesIO()
+        with zipfile.ZipFile(TestCarbs.STATE) as state, zipfile.ZipFile(out, "w", kind) as archive:
+            for name in state.namelist():
+                archive.writestr(name, pickled if name.endswith("data.pkl") else state.read(name))
+        return out.getvalue()
+
+    @staticmethod
+    def pickled() -> bytes:
+        with zipfile.ZipFile(TestCarbs.STATE) as state:
+            return state.read("carbs_16obs/data.pkl")
+
+    def test_observations_are_what_the_program_was_given(self) -> None:
+        found = read("carbs/checkpoints")
+        assert (found.tool, found.experiment, found.score, found.direction, found.num_unfinished) == (
+            "carbs", "digits", "output", Direction.MINIMIZE, 1
+        )  # fmt: skip
+        told = json.loads((ASSETS / "carbs/told.json").read_text())
+        told = [one for one in told if not one["failed"]] + [one for one in told if one["failed"]]
+        assert [run.key for run in found.runs] == [f"success {i}" for i in range(1, 14)] + [
+            f"failure {i}" for i in range(1, 4)
+        ]
+        for run, theirs in zip(found.runs, told, strict=True):
+            assert run.params == pytest.approx(theirs["params"], rel=1e-5)
+            assert type(run.params["epochs"]) is type(run.params["width"]) is int
+            assert run.cost_seconds == theirs["params"]["epochs"] / 2
+            assert (run.score, run.end.state) == (
+                (None, "failed") if theirs["failed"] else (theirs["loss"], "complete")
+            )
+        assert ends(found)[-3:] == ["failed", "failed", "diverged"]
+        assert found.parameters == {
+            "lr": Float("lr", 1e-5, 0.1, "log"),
+            "width": Integer("width", 8, 256, step=8),
+            "epochs": Integer("epochs", 2, 512, "log"),
+        }
+        said = " ".join(found.notes)
+        for word in (
+            "search centres",
+            "momentum (LogitSpace), shift (LinearSpace): without bounds",
+            "why a run has fail",
+        ):
+            assert word in said
+        assert {run.cost_seconds for run in read("carbs/checkpoints", cost="equal").runs} == {1.0}
+
+    def test_a_file_and_its_text_say_the_same(self, tmp_path: Path) -> None:
+        theirs = read("carbs/checkpoints")
+        shutil.copy(self.STATE, tmp_path / "other.pt")
+        (tmp_path / "carbs_state").write_bytes(base64.b64encode(self.STATE.read_bytes()))
+        for path in (self.STATE, tmp_path / "other.pt", tmp_path / "carbs_state"):
+            assert read(path).runs == theirs.runs
+        assert len(read(self.STATE.with_name("carbs_6obs.pt")).runs) == 6, "an earlier state has fewer"
+        assert read(self.STATE.with_name("carbs_6obs.pt")).identity == theirs.identity
+
+    def test_no_code_of_a_file_runs(self, tmp_path: Path) -> None:
+        ran = tmp_path / "ran"
+        call = b"cos\nsystem\nX%b%b\x85R" % (struct.pack("<I", len(f"touch {ran}")), f"touch {ran}".encode())
+        state, path = self.pickled(), tmp_path / "carbs_1obs.pt"
+        for pickled in (
+            b"\x80\x02" + call + b".",
+            state.replace(b"X\x06\x00\x00\x00digits", call),
+            state.replace(b"ccarbs.utils\nCARBSParams\n", b"cos\nsystem\n"),
+            state.replace(b"ctorch._utils\n_rebuild_tensor_v2\n", b"cbuiltins\neval\n"),
+            state.replace(b"ccarbs.utils\nLogSpace\n", b"cprotein.imports.carbs\nos.system\n"),
+        ):
+            path.write_bytes(self.packed(pickled))
+            with pytest.raises(UsageError, match="which none does, and which is not read; give another"):
+                read(path, "carbs")
+        assert not ran.exists()
+
+    @pytest.mark.parametrize(
+        "pickled",
+        [
+            pickle.dumps({"weight": [1.0]}, 2),
+            pickle.dumps([1], 2),
+            pickle.dumps({"config": b"x"}, 4),
+            b"\x80\x02" + ENDLESS + b".",
+            b"\x80\x02}(" + ENDLESS + b"K\x01u.",
+            b"\x80\x02Nr\xff\xff\xff\xff.",
+            b"\x80\x05\x96" + struct.pack("<Q", 1 << 60) + b".",
+            b"\x80\x02" + b"(" * 100_000,
+            b"\x80\x02" + b")\x85" * 100_000 + b".",
+            b"",
+        ],
+    )  # fmt: skip
+    def test_another_pickle_is_one_line(self, tmp_path: Path, pickled: bytes) -> None:
+        (tmp_path / "carbs_1obs.pt").write_bytes(self.packed(pickled))
+        with pytest.raises(UsageError, match=r"CARBS|damaged") as caught:
+            read(tmp_path, "carbs")
+        assert "\n" not in str(caught.value) and len(str(caught.value)) < 300
+
+    def test_another_file_and_one_that_unpacks_to_more_are_one_line(self, tmp_path: Path) -> None:
+        path = tmp_path / "carbs_1obs.pt"
+        path.write_bytes(self.packed(b"0" * 10**7, zipfile.ZIP_DEFLATED))
+        with pytest.raises(UsageError, match="unpacks to more than it is"):
+            read(path, "carbs")
+        path.write_bytes(pickle.dumps({"config": 1}))
+        with pytest.raises(UsageError, match="is no state of CARBS, which is a ZIP file"):
+            read(path, "carbs")
+
+    def test_any_value_of_a_state_may_be_another(self, tmp_path: Path) -> None:
+        state, path, whole = self.pickled(), tmp_path / "carbs_1obs.pt", 0
+        places = [(at, one.name) for one, _, at in pickletools.genops(state)]
+        ends_at = {at: after for (at, _), (after, _) in itertools.pairwise(places)}
+        kinds = ("BINUNICODE", "BINFLOAT", "BININT", "BININT1", "NONE", "NEWTRUE", "NEWFALSE", "GLOBAL", "EMPTY_LIST")
+        at_values = [at for at, name in places if name in kinds][::3]
+        for number, at in enumerate(at_values):
+            value = VALUES[number % len(VALUES)] if number % 2 else ENDLESS
+            path.write_bytes(self.packed(state[:at] + value + state[ends_at[at] :]))
+            try:
+                importing.infer(read(path, "carbs"))
+                whole += 1
+            except UsageError as error:
+                assert "\n" not in str(error) and len(str(error)) < 600
+        assert whole > len(at_values) / 4, "what is not read may be anything"
+
+
+@pytest.mark.parametrize("name", ["ray/small", "smac/budgets", "trackio/projects", "carbs/checkpoints"])
 def test_the_command_finds_the_tool_and_stores_all_runs(folder: Path, run: Run, name: str) -> None:
     words = " ".join(f"--{key} {value}" for key, value in TOLD.get(name.split("/")[0], {}).items())
     found = run.json(f"import {ASSETS / name} --name x {words} --json")
