@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from protein.config import yaml_text
 from protein.config.layers import OTHER_NAMES, with_own_names
 from protein.config.space_toml import SpaceFile, direction_of, start_of
 from protein.errors import SpaceError, UsageError
@@ -132,14 +133,10 @@ def _left_out(data: Mapping[Any, Any], source: str) -> list[str]:
 
 def _load(text: str, source: str) -> dict[Any, Any]:
     try:
-        import yaml
+        data = yaml_text.plain(text)
     except ImportError as error:
         raise UsageError(f"{source}: reading YAML needs a package; pip install pyyaml") from error
-    try:
-        data = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
-        raise UsageError(f"{source}: not valid YAML: {' '.join(str(error).split())}") from error
-    except ValueError as error:  # as for the date 2024-13-45
+    except ValueError as error:
         raise UsageError(f"{source}: not valid YAML: {error}") from error
     if data is None:
         raise UsageError(

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from protein.config import yaml_text
 from protein.errors import SpaceError, UsageError
 from protein.imports.runs import (
     EQUAL_COST,
@@ -102,16 +103,14 @@ def read(source: Source) -> Imported:
 
 def _yaml(path: Path) -> dict[str, Any]:
     """Returns a YAML file that holds a table; none for one that is not there."""
-    try:
-        import yaml
-    except ImportError as error:
-        raise UsageError(f"to read the files of NePS, a package is needed ({error}); run pip install pyyaml") from error
     if not path.is_file():
         return {}
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is damaged: it is no YAML ({' '.join(str(error).split())[:80]})") from error
+        data = yaml_text.plain(path.read_text(encoding="utf-8"))
+    except ImportError as error:
+        raise UsageError(f"to read the files of NePS, a package is needed ({error}); run pip install pyyaml") from error
+    except ValueError as error:
+        raise UsageError(f"{path} is damaged: it is no YAML that can be read ({error!s:.80})") from error
     if not isinstance(data, dict):
         raise UsageError(f"{path} is damaged, or was cut short: it holds no table; copy it again")
     return data

@@ -301,6 +301,22 @@ def test_a_file_that_cannot_be_used_is_one_line(text: str, message: str) -> None
     assert str(refused.value).startswith("f.yaml: ") and "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "level", ["&a{i} [*a{j}, *a{j}]", "&a{i} {{x: *a{j}, y: *a{j}}}", "&a{i} {{<<: [*a{j}, *a{j}]}}"]
+)
+def test_aliases_of_aliases_are_one_line(level: str) -> None:
+    lines = ["p0: &a0 {z: 1}", *(f"p{i}: " + level.format(i=i, j=i - 1) for i in range(1, 60))]
+    for text in ("\n".join(lines), "parameters: &a {lr: *a}", "&a [*a]"):
+        with pytest.raises(UsageError, match=r"f\.yaml: not valid YAML: its aliases stand for more values") as refused:
+            read(text)
+        assert "\n" not in str(refused.value)
+
+
+def test_aliases_of_a_person_are_read() -> None:
+    given = read("x: &x {min: 0.0, max: 1.0}\nparameters: {a: *x, b: {<<: *x, max: 2.0}}")
+    assert given.space.parameters == (Float("a", 0.0, 1.0), Float("b", 0.0, 2.0))
+
+
 def test_a_variable_that_is_not_set_is_refused_before_anything_runs() -> None:
     given = read("command: [p, '--data=${envvar:NOT_SET_ANYWHERE}']\nparameters: {lr: {value: 1}, x: {min: 1, max: 2}}")
     with pytest.raises(UsageError, match="needs the environment variable NOT_SET_ANYWHERE, which is not set; export"):

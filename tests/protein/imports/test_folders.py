@@ -160,6 +160,16 @@ class TestNeps:
         assert {run.cost_seconds for run in read("neps/small", cost="cost").runs} == {None, 1.0, 4.0}
         assert any("1 trial at a higher fidelity" in note for note in found.notes)
 
+    @pytest.mark.parametrize("name", ["config.yaml", "report.yaml", "optimizer_info.yaml"])
+    def test_aliases_of_aliases_are_one_line(self, tmp_path: Path, name: str) -> None:
+        shutil.copytree(ASSETS / "neps/small", tmp_path / "x")
+        path = min((tmp_path / "x").rglob(name))
+        lines = ["x0: &a0 [1, 1]", *(f"x{i}: &a{i} [*a{i - 1}, *a{i - 1}]" for i in range(1, 60))]
+        path.write_text(f"{path.read_text()}\n" + "\n".join(lines))
+        with pytest.raises(UsageError, match=f"{name} is damaged: it is no YAML that can be read") as caught:
+            importing.infer(read(tmp_path / "x"))
+        assert "\n" not in str(caught.value)
+
     def test_samples_in_its_other_form(self) -> None:
         found = read("neps/sampled")
         assert set(found.runs[0].params) == {"epochs", "act", "layers", "lr"}
