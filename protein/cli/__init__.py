@@ -19,7 +19,7 @@ from protein.trainer.errors import TrainerError
 INTERRUPTED_CODE = 130
 # Commands that end within seconds, and leave no garbage worth looking for; unless they watch a sweep.
 _SHORT = ("best", "pareto", "status")
-_WORK = ("sweep", "train", "worker")  # commands that go on where nobody reads their output any more
+_WORK = ("sweep", "train", "worker", "serve")  # commands that go on where nobody reads their output any more
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

@@ -637,10 +637,13 @@ class WorkerArguments:
     """Run trials of the sweeps in a folder on this machine, until Ctrl-C. Workers join and leave while a sweep runs.
 
     A sweep that is started by protein sweep --backend folder:DIR takes any number of them. A worker that leaves gives
-    its trials back, and they go on elsewhere."""
+    its trials back, and they go on elsewhere. A machine that does not see the folder joins by the URL of a
+    protein serve DIR."""
 
-    place: Positional[Annotated[str | None, shown("FOLDER", "(required)")]] = None
-    """The folder of the sweeps, as this machine sees it."""
+    place: Positional[Annotated[str | None, shown("FOLDER|URL", "(required)")]] = None
+    """The folder of the sweeps, as this machine sees it, or the URL of their protein serve."""
+    token_file: Annotated[Path | None, shown("FILE", "(default: $PROTEIN_TOKEN)")] = None
+    """With a URL: a file with the token that protein serve has made."""
     slots: Annotated[int | None, value_spec(int, "--slots"), shown("INT", "(default: one a GPU of --gpus, or 1)")] = (
         None
     )
@@ -649,6 +652,23 @@ class WorkerArguments:
     """GPUs that trials may use, as nvidia-smi counts them, or MIG ids."""
     until: Annotated[str | None, shown("DURATION|TIME", "(default: no end)")] = None
     """Leave then, as in 2h, 08:00 or 2026-11-23T08:00."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServeArguments:
+    """Let workers on machines that do not see the folder of the sweeps join them by a URL, until Ctrl-C.
+
+    Start the sweep by protein sweep --backend folder:DIR, then this, and protein worker URL on the other machines.
+    TLS is the work of a proxy before it."""
+
+    place: Positional[Annotated[str | None, shown("FOLDER", "(required)")]] = None
+    """The folder of the sweeps."""
+    port: Annotated[int | None, value_spec(int, "--port"), shown("INT", "(default: 8743, or a free one)")] = None
+    """Port to listen on."""
+    host: Annotated[str, shown("ADDRESS", "(default: 127.0.0.1)")] = "127.0.0.1"
+    """Address to listen on."""
+    token_file: Annotated[Path | None, shown("FILE", "(default: FOLDER/.token)")] = None
+    """The file with the token that workers need. It is made where there is none."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "See and compare": ("view", "play", "report", "plot", "compare"),
     "Steer a sweep that runs": ("try", "pause", "resume", "stop", "cancel"),
     "Move, keep and clean up": ("export", "import", "sync", "store", "clean", "rename", "rm"),
-    "This machine": ("worker", "envs", "doctor", "mcp"),
+    "This machine": ("worker", "serve", "envs", "doctor", "mcp"),
 }
 # The flags of `protein sweep` that are listed in a group of their own: title -> fields of `SweepArguments`.
 SWEEP_GROUPS: Mapping[str, Sequence[str]] = {

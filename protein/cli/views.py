@@ -172,7 +172,7 @@ def run_view(command: Command) -> int:
     token = security.new_token() if arguments.token else None
     listening = app.listen(arguments.host, arguments.port)
     port = listening.getsockname()[1]
-    address = f"http://{_shown_host(arguments.host)}:{port}/"
+    address = f"http://{app.shown_host(arguments.host)}:{port}/"
     if token is not None:
         address += f"?token={token}"
     with contextlib.suppress(KeyboardInterrupt):  # from the line on that promises it
@@ -191,11 +191,3 @@ def run_view(command: Command) -> int:
         app.make_server(store_url, host=arguments.host, token=token, artifacts=artifacts).serve_on(listening)
     print("\nended; sweeps that run are not affected", file=sys.stderr)
     return 0
-
-
-def _shown_host(host: str) -> str:
-    """Returns how an address names the machine: by its name where it listens on all of its addresses."""
-    bare = host.strip("[]")
-    if bare in ("0.0.0.0", "::"):
-        return socket.gethostname()
-    return f"[{bare}]" if ":" in bare else bare

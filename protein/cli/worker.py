@@ -1,5 +1,7 @@
 """`protein worker`: what its flags mean, and what it prints."""
 
+import contextlib
+import functools
 import os
 import threading
 import time
@@ -11,6 +13,8 @@ from protein.cli.parse import Command
 from protein.cli.signals import caught
 from protein.errors import UsageError
 from protein.run.machine import find_gpus, installed_gpus
+from protein.run.mirror import Mirror
+from protein.run.served import TOKEN, Server, read_token
 from protein.run.worker import Workers
 from protein.sweep.stop_conditions import parse_moment
 from protein.units import parse_duration
@@ -20,21 +24,39 @@ from protein.view import tables
 def run(command: Command) -> int:
     arguments: WorkerArguments = command.arguments
     if arguments.place is None:
-        raise UsageError("give the folder of the sweeps, as in protein worker /shared/runs")
+        raise UsageError(
+            "give the folder of the sweeps, as in protein worker /shared/runs, or the URL of their protein serve"
+        )
     console, stop = tables.make_console(), threading.Event()
 
     def note(line: str) -> None:
         console.print(f"{time.strftime('%H:%M:%S')} {line}", soft_wrap=True, markup=False)
 
-    workers = Workers(
-        Path(arguments.place).absolute(),
+    make = functools.partial(
+        Workers,
         slots=arguments.slots,
         gpus=None if arguments.gpus is None else find_gpus(arguments.gpus, os.environ, installed_gpus()),
         seconds=None if arguments.until is None else _seconds_until(arguments.until),
         note=note,
     )
-    with caught(stop):
-        workers.run(stop.is_set)
+    is_url = arguments.place.startswith(("http://", "https://"))
+    if arguments.token_file is not None and not is_url:
+        raise UsageError("--token-file is for the URL of a protein serve: leave it out for a folder")
+    token = read_token(arguments.token_file)
+    if not is_url:
+        workers = make(Path(arguments.place).absolute())
+        with caught(stop):
+            workers.run(stop.is_set)
+        return 0
+    if token is None:
+        raise UsageError(f"give the token of protein serve by --token-file FILE, or in the variable {TOKEN}")
+    server = Server(arguments.place, token)
+    with contextlib.closing(Mirror(server, note)) as mirror:
+        workers = make(mirror.root, server=server)
+        with caught(stop):
+            workers.run(lambda: stop.is_set() or mirror.error is not None)
+    if mirror.error is not None:
+        raise mirror.error
     return 0
 
 

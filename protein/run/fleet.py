@@ -17,7 +17,7 @@ from protein.files import prepare_folder
 from protein.ports import Finished, Job, TrialProgress
 from protein.run import speed
 from protein.run.process import joined
-from protein.run.slot import Close, Copies, Facts, Leaving, Ready, SlotSettings, Stop, mirror
+from protein.run.slot import Close, Facts, Leaving, Ready, SlotSettings, Stop, copies_of, mirror, name_of
 from protein.types import PREEMPTED, Machine, Measurement, Outcome, Trial, TrialEnd, max_trial_seconds
 
 OVERHEAD_SECONDS = 90.0  # start-up and evaluation of a trial, on top of its cap
@@ -131,7 +131,7 @@ class Fleet:
         self._slots: list[RemoteSlot] = []
         self._waiting: list[Job] = []
         self._events: list[TrialProgress | Finished] = []  # for the next poll
-        self._copies = None if settings.artifacts_url is None else Copies(settings.artifacts_url)
+        self._copies = copies_of(settings)
         self._threads = ThreadPoolExecutor(NUM_FETCHING_THREADS)
         self._fetching: list[tuple[Finished, Future[str]]] = []  # trials whose files are on their way
         self._transport = transport
@@ -242,7 +242,7 @@ class Fleet:
         if self._copies is None:
             self._events.append(event)
         else:
-            fetched = self._threads.submit(mirror, self._copies, job.directory.name, job.directory)
+            fetched = self._threads.submit(mirror, self._copies, name_of(job, self._transport.settings), job.directory)
             self._fetching.append((event, fetched))
 
     def _start_waiting(self) -> None:

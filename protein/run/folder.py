@@ -47,7 +47,7 @@ MAX_NOTE = 1000  # characters of what a worker says
 FOLDER = ".workers"  # a sweep's folder of messages, in that of its artifacts
 OWNER = "owner"  # a file there: the process of the sweep
 OFFER = "offer.json"  # a file there: what a worker has to know before it joins
-_WORKER = re.compile(r"\w[\w.-]{0,200}", re.ASCII)  # the name of a worker's folder
+PLAIN = re.compile(r"\w[\w.-]{0,200}", re.ASCII)  # the name of a worker's folder, or of a sweep's
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -199,7 +199,7 @@ class FolderTransport(FileTransport[FileSlot]):
         self._looked_at = time.monotonic()
         with contextlib.suppress(OSError):
             entries = [entry for entry in os.scandir(self._folder) if entry.is_dir(follow_symlinks=False)]
-            there = {entry.name for entry in entries if _WORKER.fullmatch(entry.name)}
+            there = {entry.name for entry in entries if PLAIN.fullmatch(entry.name)}
             for worker in list(self._workers):
                 if worker.silence.is_death:
                     news.append(self._dismiss(worker, "has been silent for too long"))

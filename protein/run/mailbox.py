@@ -39,6 +39,7 @@ from protein.errors import ProteinError, UsageError
 from protein.ports import Finished, Job, TrialProgress
 from protein.run.command import CommandBackend
 from protein.run.function import ImportedFunction
+from protein.run.served import ServedFiles
 from protein.run.slot import Alive, Close, Leaving, Left, Note, Ready, Slot, SlotSettings, Stop, facts, moved
 from protein.run.trainer import TrainerBackend
 from protein.types import PREEMPTED, Artifact, Direction, Outcome, Trial, TrialEnd
@@ -222,8 +223,15 @@ class Worker:
     The folder of messages is in that of the sweep's artifacts. This machine may see that under another path.
     """
 
-    def __init__(self, folder: Path, ends_at: float = math.inf) -> None:
-        """`ends_at`: when it will be told to end, on the wall clock of this machine."""
+    def __init__(self, folder: Path, ends_at: float = math.inf, served: ServedFiles | None = None) -> None:
+        """Opens the messages.
+
+        Args:
+            folder: of its messages.
+            ends_at: when it will be told to end, on the wall clock of this machine.
+            served: where trials' files are copied to, if the sweep names no other place; None: nowhere.
+        """
+        self._served = served
         self._folder, self._ends_at, self._parent = folder, ends_at, os.getppid()
         self._inbox, self._outbox = Inbox(folder / TO_WORKER), Outbox(folder / FROM_WORKER)
         self._alive = folder.parent / ALIVE
@@ -244,11 +252,11 @@ class Worker:
             return  # before it is measured how fast the node is
         self._theirs, self._ours = settings.artifacts, self._folder.parents[1]
         settings = dataclasses.replace(settings, artifacts=self._ours)
-        slot = Slot(settings)
+        slot = Slot(settings, self._served)
         threading.Thread(target=self._say_alive, daemon=True).start()
         try:
             left = min(one for one in (seconds_left(), self._ends_at - time.time()) if one is not None)
-            self._send(Ready(facts=facts(settings), seconds_left=None if left == math.inf else left))
+            self._send(Ready(facts=facts(settings, self._served), seconds_left=None if left == math.inf else left))
             on_ready()
             while not (self._leaving and self._trial is None) and self._sweep_lives():
                 self._looked = time.monotonic()
@@ -521,6 +529,18 @@ def _read_backend(value: dict[str, Any]) -> Any:
     return functools.partial(_BACKENDS[value["name"]], *args, **{**value["settings"], **preload})
 
 
+def work(folder: Path, ends_at: float = math.inf, served: ServedFiles | None = None) -> None:
+    """Does all that a worker's process does. Arguments: as of `Worker`. Exits where the sweep's words are none."""
+    try:
+        worker = Worker(folder, ends_at, served)
+    except FileNotFoundError:  # the sweep has ended since
+        return
+    try:
+        worker.run(_say_ready)
+    except ProteinError as error:
+        sys.exit(f"error: {error}")
+
+
 def _say_ready() -> None:
     """Tells the process that started this one. It does not read what is printed later, so that goes elsewhere."""
     print(READY, flush=True)
@@ -528,11 +548,4 @@ def _say_ready() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        worker = Worker(Path(sys.argv[1]), *map(float, sys.argv[2:3]))
-    except FileNotFoundError:  # the sweep has ended since
-        sys.exit()
-    try:
-        worker.run(_say_ready)
-    except ProteinError as error:
-        sys.exit(f"error: {error}")
+    work(Path(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else math.inf)

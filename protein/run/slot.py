@@ -31,13 +31,14 @@ from protein.ports import Backend, Finished, Job, TrialProgress
 from protein.run import lease, speed
 from protein.run.machine import can_measure
 from protein.run.process import joined
+from protein.run.served import ServedFiles
 from protein.types import Artifact, Machine, Resources, Trial, TrialEnd
 from protein.urls import without_password
 
 BATCH_SECONDS = 0.1  # reports are collected for so long before they are sent; the end of a trial is sent at once
 COPY_SECONDS = 5.0  # how often a running trial's folder is looked through
 _SCRATCH = "protein-trials-"  # what the names of slots' own folders begin with
-_OWNER = "owner"  # a file there: whose folder it is, as `protein.run.lease` names processes
+_OWNER = "owner"  # a file there: whose folder it is, one process a line, as `protein.run.lease` names them
 _PART = ".part"  # ends the name of a file that is being written
 _WHOLE = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oci"})  # a file there is seen when it is whole
 _Signature = tuple[int, int]  # of a file: when it was written, in ns, and its size in bytes
@@ -46,22 +47,26 @@ _Signature = tuple[int, int]  # of a file: when it was written, in ns, and its s
 class Copies:
     """The folders of a sweep's trials under a URL, one a trial, as in the folder of artifacts.
 
-    Any file system that fsspec knows will do: `s3://bucket/runs`, `gs://...`, `sftp://...`.
+    Any file system that fsspec knows will do: `s3://bucket/runs`, `gs://...`, `sftp://...`. Workers that have joined
+    through a `protein serve` copy to that.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str | ServedFiles) -> None:
         """Connects.
 
         Raises:
             UsageError: fsspec is not installed, does not know the kind of URL, or lacks a package for it.
         """
+        self._files: Any
+        if isinstance(url, ServedFiles):
+            self._files, self._root, self._whole = url, "", True
+            return
         shown = without_password(url)
         try:
             import fsspec
         except ImportError as error:
             raise UsageError(f"artifacts at {shown} need fsspec, which is not installed: pip install fsspec") from error
         try:
-            self._files: Any
             self._files, path = fsspec.core.url_to_fs(url)
         except (ImportError, ValueError) as error:
             raise UsageError(f"artifacts cannot be kept at {shown}: {error}") from error
@@ -123,7 +128,7 @@ class Copier:
         self.directory, self.name = directory, name
         self._copies, self._every_seconds = copies, every_seconds
         self._seen: dict[Path, _Signature] = {}
-        self._copied: dict[Path, _Signature] = _signatures(directory)  # they were fetched from there
+        self._copied: dict[Path, _Signature] = signatures(directory)  # they were fetched from there
         self._problem = ""
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="copies of a trial's files", daemon=True)
@@ -133,12 +138,12 @@ class Copier:
         """Copies what has changed and ends the thread. Returns why files could not be copied; "": they were."""
         self._end.set()
         self._thread.join()
-        self._copy(_signatures(self.directory))
+        self._copy(signatures(self.directory))
         return self._problem
 
     def _run(self) -> None:
         while not self._end.wait(self._every_seconds):
-            now = _signatures(self.directory)
+            now = signatures(self.directory)
             # A file that changes between two looks is being written.
             self._copy({path: one for path, one in now.items() if self._seen.get(path) == one})
             self._seen = now
@@ -286,12 +291,18 @@ def remove_probe(artifacts: Path, name: str, url: str | None = None) -> None:
             Copies(url).remove(name)
 
 
-def facts(settings: SlotSettings, *, calibrate: bool = True) -> Facts:
+def copies_of(settings: SlotSettings, served: ServedFiles | None = None) -> Copies | None:
+    """Returns where a slot copies its files: through the sweep's URL, or else its own server; None: nowhere."""
+    place = settings.artifacts_url or served
+    return None if place is None else Copies(place)
+
+
+def facts(settings: SlotSettings, served: ServedFiles | None = None, *, calibrate: bool = True) -> Facts:
     """Returns what the controller wants to know of this node. A calibration takes some ten seconds, once a node."""
-    if settings.artifacts_url is None:
+    if (copies := copies_of(settings, served)) is None:
         shared = (settings.artifacts / settings.probe).is_file()
     else:
-        shared = Copies(settings.artifacts_url).has(settings.probe)
+        shared = copies.has(settings.probe)
     machine, problem = _machine(settings.calibrating) if calibrate and shared else (None, "")
     return Facts(
         host=platform.node(),
@@ -319,11 +330,11 @@ def _machine(calibrating: Calibrating | None) -> tuple[Machine | None, str]:
 class Slot:
     """Runs one trial at a time. One thread may call it."""
 
-    def __init__(self, settings: SlotSettings) -> None:
+    def __init__(self, settings: SlotSettings, served: ServedFiles | None = None) -> None:
         _use_paths_of_sweep(settings)
         self._settings = settings
         self._backend = settings.make_backend()
-        self._copies = None if settings.artifacts_url is None else Copies(settings.artifacts_url)
+        self._copies = copies_of(settings, served)
         self._scratch: Path | None = None  # this slot's own folder, where artifacts are copied
         self._copier: Copier | None = None  # of the running trial
         self._notes: list[Note] = []  # for the next poll
@@ -370,23 +381,23 @@ class Slot:
     def _brought_here(self, job: Job, copies: Copies) -> Job:
         """Returns the job with paths of this node, after what it goes on from was fetched."""
         if self._scratch is None:
-            _remove_what_the_dead_left()
-            self._scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH))
-            (self._scratch / _OWNER).write_text(lease.current_owner())
-        here = {job.directory: self._scratch / job.directory.name}
+            self._scratch = new_scratch()
+        name = name_of(job, self._settings)
+        here = {job.directory: self._scratch / name}
         shutil.rmtree(here[job.directory], ignore_errors=True)
         if job.resumes is None:  # what another sweep has left under this name is not this trial's
-            copies.remove(job.directory.name)
+            copies.remove(name)
         else:
-            copies.fetch(job.directory.name, here[job.directory])
+            copies.fetch(name, here[job.directory])
         continues = job.continues
         if continues is not None and continues.is_relative_to(self._settings.artifacts):
-            name = continues.relative_to(self._settings.artifacts).parts[0]  # of the folder of its trial
-            here[self._settings.artifacts / name] = self._scratch / "continued"
+            # The folder of its trial: all trials' folders lie equally deep.
+            parts = continues.relative_to(self._settings.artifacts).parts[: len(Path(name).parts)]
+            here[self._settings.artifacts.joinpath(*parts)] = self._scratch / "continued"
             shutil.rmtree(self._scratch / "continued", ignore_errors=True)
-            copies.fetch(name, self._scratch / "continued")
+            copies.fetch("/".join(parts), self._scratch / "continued")
             continues = moved(continues, here)
-        self._copier = Copier(copies, here[job.directory], job.directory.name)
+        self._copier = Copier(copies, here[job.directory], name)
         return dataclasses.replace(
             job,
             directory=here[job.directory],
@@ -407,12 +418,30 @@ class Slot:
         return dataclasses.replace(event, artifacts=artifacts)
 
 
-def _remove_what_the_dead_left() -> None:
-    """Removes the folders of slots that were killed here. Containers may share a node, and do not see each other."""
+def name_of(job: Job, settings: SlotSettings) -> str:
+    """Returns what a trial's folder is called among the copies: as in the folder of artifacts."""
+    return job.directory.relative_to(settings.artifacts).as_posix()
+
+
+def new_scratch() -> Path:
+    """Makes a folder for files of this process. Those of processes that were killed here are removed.
+
+    Containers may share a node, and do not see each other.
+    """
     for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
         with contextlib.suppress(OSError):
-            if lease.dead_owners([(folder / _OWNER).read_text() or lease.current_owner()]):
+            owners = set((folder / _OWNER).read_text().splitlines())
+            if owners and len(lease.dead_owners(owners)) == len(owners):
                 shutil.rmtree(folder, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=_SCRATCH))
+    own_scratch(folder)
+    return folder
+
+
+def own_scratch(folder: Path) -> None:
+    """Keeps such a folder while this process lives, too."""
+    with (folder / _OWNER).open("a") as file:
+        file.write(f"{lease.current_owner()}\n")
 
 
 def moved(path: Path, folders: dict[Path, Path]) -> Path:
@@ -437,7 +466,8 @@ def _is_plain(directory: Path, folder: Path) -> bool:
     return not any(place.is_symlink() for place in (folder, *folder.parents) if place.is_relative_to(directory))
 
 
-def _signatures(directory: Path) -> dict[Path, _Signature]:
+def signatures(directory: Path) -> dict[Path, _Signature]:
+    """Returns the files in a folder, and in those below it, but no links."""
     found = {}
     for path in sorted(directory.rglob("*")):
         with contextlib.suppress(OSError):

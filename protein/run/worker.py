@@ -22,6 +22,7 @@ from pathlib import Path
 from protein.errors import UsageError
 from protein.run.folder import Offer, offers
 from protein.run.mailbox import FROM_WORKER, READY, TO_WORKER, Outbox
+from protein.run.served import TOKEN, Server
 from protein.run.slot import Left
 
 LOOK_SECONDS = 0.5  # how often it is looked which sweeps there are
@@ -53,6 +54,7 @@ class Workers:
         gpus: ids of the GPUs that trials may use; None: those that the slots see, whatever that is.
         seconds: after which the worker leaves.
         note: called with what a person should know, as one line.
+        server: which the folder mirrors (`protein.run.mirror`); None: none.
 
     Raises:
         UsageError: there is no such folder; or the GPUs cannot be divided evenly among the slots.
@@ -66,10 +68,11 @@ class Workers:
         gpus: Sequence[str] | None,
         seconds: float | None,
         note: Callable[[str], None],
+        server: Server | None = None,
     ) -> None:
         if not root.is_dir():
             raise UsageError(f"there is no folder {root}: give the one of protein sweep --backend folder:DIR")
-        self._root, self._note, self._has_gpus = root, note, gpus is not None
+        self._root, self._note, self._has_gpus, self._server = root, note, gpus is not None, server
         self._ends_at = math.inf if seconds is None else time.monotonic() + seconds
         self._slots = [_Slot(number=number, gpus=ids) for number, ids in enumerate(_divided(gpus or (), slots))]
         self._told: set[str] = set()  # once
@@ -148,7 +151,8 @@ class Workers:
     def _join(self, found: Mapping[Path, Offer]) -> None:
         """Gives each free slot to the sweep with the fewest workers."""
         if not found:
-            self._tell(f"waiting for a sweep: protein sweep ... --backend folder:{self._root}")
+            place = self._root if self._server is None else "DIR on a machine that sees the folder of protein serve"
+            self._tell(f"waiting for a sweep: protein sweep ... --backend folder:{place}")
             return
         for slot in self._slots:
             wanted = found
@@ -181,12 +185,15 @@ class Workers:
             (new / file).touch()
         slot.folder, slot.sweep = new.rename(sweep / name), sweep
         slot.is_ready = slot.moves = False
-        command = [sys.executable, "-P", "-m", "protein.run.mailbox", str(slot.folder)]
-        if self._ends_at < math.inf:
-            command.append(str(time.time() + self._ends_at - time.monotonic()))
+        ends_at = "inf" if self._ends_at == math.inf else str(time.time() + self._ends_at - time.monotonic())
+        program = "protein.run.mailbox" if self._server is None else "protein.run.mirror"
+        command = [sys.executable, "-P", "-m", program, str(slot.folder), ends_at]
         given: dict[str, str] = {}
         if self._has_gpus:
             given = {"CUDA_VISIBLE_DEVICES": ",".join(slot.gpus), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        if self._server is not None:
+            command.append(self._server.url)
+            given[TOKEN] = self._server.token
         # A session of its own: Ctrl-C is for this process, which tells it.
         slot.process = subprocess.Popen(
             command,

@@ -234,13 +234,13 @@ class _Files(StaticFiles):
         return response
 
 
-def listen(host: str, port: int | None) -> socket.socket:
+def listen(host: str, port: int | None, usual: int = DEFAULT_PORT) -> socket.socket:
     """Returns a socket that listens; without a port on the usual one, or a free one where that is taken.
 
     Raises:
         UsageError: the port is taken, or the address is none of this machine's.
     """
-    wanted = (DEFAULT_PORT, 0) if port is None else (port,)
+    wanted = (usual, 0) if port is None else (port,)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for last, one in ((one == wanted[-1], one) for one in wanted):
         listening = socket.socket(family, socket.SOCK_STREAM)
@@ -261,34 +261,47 @@ def listen(host: str, port: int | None) -> socket.socket:
     raise AssertionError("no port was tried")
 
 
+def shown_host(host: str) -> str:
+    """Returns how an address names the machine: by its name where it listens on all of its addresses."""
+    bare = host.strip("[]")
+    if bare in ("0.0.0.0", "::"):
+        return socket.gethostname()
+    return f"[{bare}]" if ":" in bare else bare
+
+
 def make_server(store_url: str, *, host: str, token: str | None, artifacts: Path | None = None) -> "PageServer":
     """Returns a server for a store's page, which does not listen yet.
 
     Without the `token` it answers nobody; None: it answers everybody.
     """
     opening = Opening(store_url, artifacts)
-    config = uvicorn.Config(
-        create_app(opening, host=host, token=token),
+    return PageServer(configured(create_app(opening, host=host, token=token), WholeRequests), opening)
+
+
+def configured(app: Any, connection: "type[WholeRequests]") -> uvicorn.Config:
+    """Returns how an app is served, by connections of one kind."""
+    return uvicorn.Config(
+        app,
         access_log=False,  # its lines would hold what people search for, and the token
         log_level="error",  # a stranger's broken requests are warnings, and would fill the terminal
         lifespan="off",
-        http=WholeRequests,  # and not what else is installed: all machines have the same limits
+        http=connection,  # and not what else is installed: all machines have the same limits
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         ws="none",
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
-    return PageServer(config, opening)
 
 
 class WholeRequests(H11Protocol):
-    """A connection that is closed where a request's head, or then its body, is not whole within `REQUEST_SECONDS`.
+    """A connection that is closed where a request's head, or then its body, is not whole in time.
 
     That is one limit for all of it, and not one for each read: else a client that sends a byte now and then keeps its
     connection for ever. An answer has no limit.
     """
 
+    body_seconds = REQUEST_SECONDS  # within which a body must be whole
     _part: tuple[object, object] | None = None  # of which request what is awaited
     _limit: asyncio.TimerHandle | None = None
 
@@ -313,7 +326,8 @@ class WholeRequests(H11Protocol):
         if self._limit is not None:
             self._limit.cancel()
         if awaited in (h11.IDLE, h11.SEND_BODY):
-            self._limit = self.loop.call_later(REQUEST_SECONDS, self.transport.abort)
+            seconds = self.body_seconds if awaited is h11.SEND_BODY else REQUEST_SECONDS
+            self._limit = self.loop.call_later(seconds, self.transport.abort)
 
 
 class PageServer(uvicorn.Server):

@@ -4,7 +4,8 @@ import contextlib
 import functools
 import threading
 from collections.abc import Iterator
-from typing import Literal
+from pathlib import Path
+from typing import ClassVar, Literal
 
 import folder_workers
 import pytest
@@ -22,6 +23,12 @@ from protein.run.process import ProcessBackend
 from protein.run.ray import Needs, RayTransport
 from protein.run.trainer import TrainerBackend
 from protein.types import Direction
+
+QUICK_BY_URL = (
+    "test_a_trial_goes_on_from_what_another_one_has_left",
+    "test_a_process_tells_what_was_no_training_and_leaves_its_files",
+    "test_a_trial_stopped_early_ends_in_order_with_its_last_score_and_what_it_spent",
+)
 
 
 @pytest.fixture
@@ -92,7 +99,42 @@ def in_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         yield backend
 
 
-@pytest.fixture(params=["local", "command", "remote", "remote_command", "in_slurm", "command_in_slurm", "in_folder"])
+@pytest.fixture(scope="module")
+def by_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """As `in_folder`, in a worker that does not see the folder, and has joined by the URL of its server."""
+    artifacts = tmp_path_factory.getbasetemp() / "served"
+    with folder_workers.backend(artifacts, slurm_cluster.trainer, served=True) as backend:
+        yield backend
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """In the folder of artifacts, from which alone files are served."""
+    if not is_by_url(request.node):
+        return tmp_path
+    folder = tmp_path.parent / "served" / tmp_path.name
+    folder.mkdir(parents=True)
+    return folder
+
+
+def is_by_url(item: pytest.Item) -> bool:
+    return isinstance(item, pytest.Function) and "by_url" in getattr(item, "callspec", NoParams).params.values()
+
+
+class NoParams:
+    params: ClassVar[dict[str, str]] = {}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What a worker does is tested by the folder. By the URL, some of that is enough for each run of the tests."""
+    for item in items:
+        if is_by_url(item) and getattr(item, "originalname", "") not in QUICK_BY_URL:
+            item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(
+    params=["local", "command", "remote", "remote_command", "in_slurm", "command_in_slurm", "in_folder", "by_url"]
+)
 def process(request: pytest.FixtureRequest) -> Backend:
     """A backend whose trials are processes."""
     backend: Backend = request.getfixturevalue(request.param)
@@ -139,7 +181,7 @@ def watched(request: pytest.FixtureRequest) -> ProcessBackend:
     return backend
 
 
-@pytest.fixture(params=["local", "remote", "in_slurm", "in_folder"])
+@pytest.fixture(params=["local", "remote", "in_slurm", "in_folder", "by_url"])
 def trainers(request: pytest.FixtureRequest) -> Backend:
     """A backend whose trials are processes of the trainer."""
     backend: Backend = request.getfixturevalue(request.param)
@@ -158,6 +200,7 @@ def trainers(request: pytest.FixtureRequest) -> Backend:
         "in_slurm",
         "command_in_slurm",
         "in_folder",
+        "by_url",
     ]
 )
 def backend(request: pytest.FixtureRequest) -> Backend:

@@ -27,7 +27,7 @@ class Slot:
 
     start_seconds = 0.0
 
-    def __init__(self, settings: SlotSettings) -> None:
+    def __init__(self, settings: SlotSettings, served: None) -> None:
         self.settings = settings
         self.jobs: list[Job] = []
         self.ends: collections.deque[Finished] = collections.deque()
@@ -53,7 +53,7 @@ def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs in the folder `tmp_path / "sweep" / "0"`."""
     made.clear()
     monkeypatch.setattr(mailbox, "Slot", Slot)
-    monkeypatch.setattr(mailbox, "facts", lambda _: Facts(host="n", version="1", shares_artifacts=True))
+    monkeypatch.setattr(mailbox, "facts", lambda *_: Facts(host="n", version="1", shares_artifacts=True))
     monkeypatch.setattr(mailbox, "seconds_left", lambda: None)
     monkeypatch.setattr(signal, "signal", lambda *_: None)  # only the main thread may
     folder = tmp_path / "sweep" / "0"

@@ -65,12 +65,15 @@ def test_folders_of_slots_that_were_killed_are_removed_and_no_others(
             "mine": mine,
             "container": f"{host}:{2**22 + 1}:1.00@00000000-00000000-1",
             "begun": "",
+            "half": f"{theirs}\n{host}:{2**22 + 1}:{rest}\n",  # one of its two owners lives
+            "both": f"{host}:{2**22 + 1}:{rest}\n{host}:{2**22 + 2}:{rest}\n",
         }
         for name, owner in owners.items():
             (tmp_path / f"protein-trials-{name}").mkdir()
             (tmp_path / f"protein-trials-{name}" / "owner").write_text(owner)
         (tmp_path / "protein-trials-older").mkdir()
-        slot._remove_what_the_dead_left()
+        made = slot.new_scratch()
         other.kill()
-    left = {path.name.removeprefix("protein-trials-") for path in tmp_path.iterdir()}
-    assert left == {"living", "mine", "container", "begun", "older"}
+    left = {path.name.removeprefix("protein-trials-") for path in tmp_path.iterdir() if path != made}
+    assert left == {"living", "mine", "container", "begun", "older", "half"}
+    assert (made / "owner").read_text() == f"{mine}\n"
