@@ -55,3 +55,9 @@ class TrialFailed(ProteinError):
     """The work itself failed (as opposed to bad usage): training diverged, a process died."""
 
     exit_code = 1
+
+
+def in_words(error: BaseException) -> str:
+    """Returns an error in one line. Of one that is not ours the kind is named, as its text may say little."""
+    text = " ".join(str(error).split())
+    return text if text and isinstance(error, ProteinError) else f"{type(error).__name__}: {text}".removesuffix(": ")

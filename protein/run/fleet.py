@@ -131,6 +131,7 @@ class Fleet:
         self._slots: list[RemoteSlot] = []
         self._waiting: list[Job] = []
         self._events: list[TrialProgress | Finished] = []  # for the next poll
+        self._told: set[str] = set()  # problems of nodes
         self._copies = copies_of(settings)
         self._threads = ThreadPoolExecutor(NUM_FETCHING_THREADS)
         self._fetching: list[tuple[Finished, Future[str]]] = []  # trials whose files are on their way
@@ -214,8 +215,11 @@ class Fleet:
             self._events.append(dataclasses.replace(news, trial=slot.job.trial))
 
     def _speed(self, facts: Facts) -> float:
-        """Returns how many reference seconds a second of a node is worth; 1 where that is not known."""
+        """Returns how many reference seconds a second of a node is worth; 1 where that is not known, which is told."""
         settings, machine = self._transport.settings, facts.machine
+        if facts.problem and (line := f"node {facts.host}: {facts.problem}") not in self._told:
+            self._told.add(line)
+            self.note(line)
         if machine is None or settings.calibrating is None:
             return 1.0
         if machine not in settings.calibrating.known:

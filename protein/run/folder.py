@@ -143,13 +143,13 @@ class FileTransport(Generic[W]):
             elif isinstance(message, Note):
                 self._note(message.text[:MAX_NOTE])
             elif isinstance(message, Left):
-                return [*news, *self._left(worker)]
+                return [*news, *self._left(worker, message)]
             elif isinstance(message, Leaving | TrialProgress | Finished):
                 news.append((worker, message))
         return news
 
-    def _left(self, worker: W) -> list[News]:
-        return [self._end(worker, "has left")]
+    def _left(self, worker: W, left: Left) -> list[News]:
+        return [self._end(worker, f"has failed: {left.why[:MAX_NOTE]}" if left.why else "has left")]
 
     def _dismiss(self, worker: W, how: str) -> News:
         """Ends a worker that may be alive. Returns that it is lost."""
@@ -169,6 +169,7 @@ class FolderTransport(FileTransport[FileSlot]):
     def __init__(self, sweep: str) -> None:
         super().__init__(FOLDER)
         self._sweep, self._waits = sweep, False
+        self._failures: set[str] = set()  # of workers that never got ready, which are told once
         self._looked_at = -math.inf  # on the monotonic clock
 
     def start(self, settings: SlotSettings, note: Callable[[str], None]) -> None:
@@ -209,7 +210,7 @@ class FolderTransport(FileTransport[FileSlot]):
                 self._admit(self._folder / name)
         if not self._workers and not self._waits:
             self._note(f"waiting for workers: protein worker {self.settings.artifacts.parent}")
-        self._waits = not self._workers
+            self._waits = True
         return news
 
     def _admit(self, folder: Path) -> None:
@@ -220,9 +221,16 @@ class FolderTransport(FileTransport[FileSlot]):
             self._workers.append(FileSlot(name=f"worker {folder.name}", folder=folder, inbox=inbox, outbox=outbox))
 
     def _ready(self, worker: FileSlot, ready: Ready) -> list[News]:
-        worker.host = ready.facts.host
+        worker.host, self._waits = ready.facts.host, False
         self._note(f"{worker.name} has joined")
         return [(worker, ready)]
+
+    def _left(self, worker: FileSlot, left: Left) -> list[News]:
+        if not worker.host and left.why and left.why not in self._failures:
+            self._failures.add(left.why)
+            self._note(f"{worker.name} cannot run trials, and tries again: {left.why[:MAX_NOTE]}")
+            self._waits = False  # for others, as it says then
+        return super()._left(worker, left)
 
     def _end(self, worker: FileSlot, how: str) -> News:
         if worker.host:
@@ -257,33 +265,61 @@ class Offer:
         )
 
 
-def offers(root: Path, alive: Collection[Path] = ()) -> dict[Path, Offer]:
+def offers(
+    root: Path, alive: Collection[Path] = (), signs: dict[Path, tuple[str, float]] | None = None
+) -> dict[Path, Offer]:
     """Returns the sweeps of this user that run in a folder, by their folders of messages; `alive` do for sure.
 
     A sweep tells its workers which programs to run. So one of another user is none.
+
+    Args:
+        root: the folder.
+        alive: folders of messages.
+        signs: what this function has seen at its calls before. A call that sees nothing new writes nothing.
     """
     found: dict[Path, Offer] = {}
+    signs = {} if signs is None else signs
     for file in sorted(root.glob(f"*/{FOLDER}/{OFFER}")):
         with contextlib.suppress(OSError, ValueError, TypeError):
             folder = file.parent
-            if folder.lstat().st_uid == os.geteuid() and (folder in alive or not has_ended(folder)):
+            if folder.lstat().st_uid == os.geteuid() and (folder in alive or _shows_life(folder, signs)):
                 found[folder] = Offer(**json.loads(file.read_text()))
     return found
 
 
+def _shows_life(folder: Path, signs: dict[Path, tuple[str, float]]) -> bool:
+    """Whether a sweep has not ended, as `has_ended`, but by its own signs of life once it has been looked at."""
+    if (ended := _owner_has_ended(folder)) is not None:
+        return not ended
+    said, known = (folder / ALIVE).read_text(), signs.get(folder)
+    if known is None or known[0] != said:
+        is_old = known is None and _is_old(folder / ALIVE)
+        signs[folder] = said, -math.inf if is_old else time.monotonic()
+    return time.monotonic() - signs[folder][1] <= DEAD_SECONDS
+
+
 def has_ended(folder: Path) -> bool:
     """Whether a sweep has: it was a process of this machine and is gone, or has shown no life for too long."""
+    ended = _owner_has_ended(folder)
+    return _is_old(folder / ALIVE) if ended is None else ended
+
+
+def _owner_has_ended(folder: Path) -> bool | None:
+    """Whether the process of a sweep has ended; None: it is one of another machine, or not known."""
     owner = folder / OWNER
     if owner.exists() and (name := owner.read_text()):
         if lease.dead_owners([name]):
             return True
         if lease.living_owners([name]) or name == lease.current_owner():
             return False
-    # Both times are by the clock of the file system. Those of other machines may be off.
-    now = folder.parent / f".now-{secrets.token_hex(8)}"
+    return None
+
+
+def _is_old(sign: Path) -> bool:
+    """Whether a sign of life is, by the clock of the file system: those of other machines may be off."""
+    now = sign.with_name(f".now-{secrets.token_hex(8)}")
     now.touch()
     try:
-        age = now.stat().st_mtime - (folder / ALIVE).stat().st_mtime
+        return now.stat().st_mtime - sign.stat().st_mtime > DEAD_SECONDS
     finally:
         now.unlink()
-    return age > DEAD_SECONDS

@@ -35,7 +35,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from protein.errors import ProteinError, UsageError
+from protein.errors import ProteinError, UsageError, in_words
 from protein.ports import Finished, Job, TrialProgress
 from protein.run.command import CommandBackend
 from protein.run.function import ImportedFunction
@@ -252,22 +252,28 @@ class Worker:
             return  # before it is measured how fast the node is
         self._theirs, self._ours = settings.artifacts, self._folder.parents[1]
         settings = dataclasses.replace(settings, artifacts=self._ours)
-        slot = Slot(settings, self._served)
         threading.Thread(target=self._say_alive, daemon=True).start()
+        why = ""
         try:
-            left = min(one for one in (seconds_left(), self._ends_at - time.time()) if one is not None)
-            self._send(Ready(facts=facts(settings, self._served), seconds_left=None if left == math.inf else left))
-            on_ready()
-            while not (self._leaving and self._trial is None) and self._sweep_lives():
-                self._looked = time.monotonic()
-                if self._is_told_to_end(slot):
-                    return
-                self._leave_if_told(slot)
-                self._report(slot)
+            with contextlib.closing(Slot(settings, self._served)) as slot:
+                self._serve(slot, settings, on_ready)
+        except Exception as error:  # the sweep shows it, where somebody looks
+            why = in_words(error)
+            raise
         finally:
-            slot.close()
             self._done.set()
-            self._send(Left())
+            self._send(Left(why=why))
+
+    def _serve(self, slot: Slot, settings: SlotSettings, on_ready: Callable[[], None]) -> None:
+        left = min(one for one in (seconds_left(), self._ends_at - time.time()) if one is not None)
+        self._send(Ready(facts=facts(settings, self._served), seconds_left=None if left == math.inf else left))
+        on_ready()
+        while not (self._leaving and self._trial is None) and self._sweep_lives():
+            self._looked = time.monotonic()
+            if self._is_told_to_end(slot):
+                return
+            self._leave_if_told(slot)
+            self._report(slot)
 
     def _send(self, *messages: object) -> None:
         with self._turn, contextlib.suppress(OSError):  # such as a full disk: they wait for the next attempt

@@ -342,8 +342,6 @@ class Cluster:
             return
         del self._asked[node]
         self._facts[node] = answer
-        if answer.problem:
-            self._send(Note(text=f"node {answer.host}: {answer.problem}"))
         if answer.niceness > os.getpriority(os.PRIO_PROCESS, 0):
             remedy = "if others use it, too, start Ray there with RAY_worker_niceness=0 in its environment"
             self._send(

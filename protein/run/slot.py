@@ -248,7 +248,9 @@ class Leaving:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """From a slot: it has ended. It is its last message."""
+    """From a slot: it has ended. It is its last message. `why`: what has failed, in words; "": it was to end."""
+
+    why: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ from protein.errors import UsageError
 from protein.run.fleet import Lost, News
 from protein.run.folder import FileSlot, FileTransport, has_ended
 from protein.run.mailbox import FROM_WORKER, TO_WORKER, Inbox, MessageError, Outbox
-from protein.run.slot import Close, Ready, SlotSettings, version
+from protein.run.slot import Close, Left, Ready, SlotSettings, version
 
 LOOK_SECONDS = 5.0  # how often Slurm is asked which jobs there are
 WARNING_SECONDS = 60  # before the end of an allocation, Slurm tells the worker
@@ -193,8 +193,8 @@ class SlurmTransport(FileTransport[_Worker]):
             attempt("scancel", *to_cancel)
         return news
 
-    def _left(self, worker: _Worker) -> list[News]:
-        return super()._left(worker) if worker.host else []  # else Slurm says how its job has ended
+    def _left(self, worker: _Worker, left: Left) -> list[News]:
+        return super()._left(worker, left) if worker.host else []  # else Slurm says how its job has ended
 
     def _dismiss(self, worker: _Worker, how: str) -> News:
         attempt("scancel", worker.number)

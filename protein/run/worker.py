@@ -76,6 +76,7 @@ class Workers:
         self._ends_at = math.inf if seconds is None else time.monotonic() + seconds
         self._slots = [_Slot(number=number, gpus=ids) for number, ids in enumerate(_divided(gpus or (), slots))]
         self._told: set[str] = set()  # once
+        self._signs: dict[Path, tuple[str, float]] = {}  # of life, of sweeps
         self._done: set[str] = set()  # processes of sweeps that have sent a slot away
         self._has_served = False
 
@@ -101,7 +102,7 @@ class Workers:
         """Looks once what the slots do, and gives work to those that are free. Raises `UsageError` as `run`."""
         self._watch()
         served = {slot.sweep for slot in self._slots if slot.process is not None}
-        refused = {at: (offer, self._refusal(offer)) for at, offer in offers(self._root, served).items()}
+        refused = {at: (offer, self._refusal(offer)) for at, offer in offers(self._root, served, self._signs).items()}
         found = {at: offer for at, (offer, why) in refused.items() if not why and offer.process not in self._done}
         for _, why in refused.values():
             if why and not found and not self._has_served:

@@ -38,9 +38,9 @@ from collections.abc import Callable, Mapping
 
 from protein.direction import shown_score, shown_trial
 from protein.engine import pareto
+from protein.errors import in_words
 from protein.ports import Listener, SweepStatus
 from protein.spelling import counted
-from protein.sweep.trouble import in_words
 from protein.types import TrialRecord, unbroken
 
 BY_HAND_SECONDS = 5.0  # that calls after trials have left when a person has ended the sweep

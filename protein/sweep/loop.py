@@ -33,7 +33,7 @@ from pathlib import Path
 
 from protein.direction import shown_score
 from protein.engine.budget import limit_reached, why_nothing
-from protein.errors import ProteinError, TrialLost
+from protein.errors import ProteinError, TrialLost, in_words
 from protein.ports import Backend, ConfirmationStatus, Designer, Finished, Listener, Store, SweepStatus, TrialProgress
 from protein.run.machine import Slots
 from protein.space import Space
@@ -52,7 +52,7 @@ from protein.sweep.limits import (
 )
 from protein.sweep.stop_conditions import Deadline, Met, StopWhen
 from protein.sweep.trials import SweepTrials
-from protein.sweep.trouble import MIN_FREE_DISK_BYTES, Failures, Preemptions, Watch, fatal, in_words, shortened
+from protein.sweep.trouble import MIN_FREE_DISK_BYTES, Failures, Preemptions, Watch, fatal, shortened
 from protein.types import (
     Budget,
     Request,

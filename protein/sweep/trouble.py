@@ -23,7 +23,7 @@ from pathlib import Path
 import psutil
 
 from protein.columns import cell
-from protein.errors import ProteinError, UsageError
+from protein.errors import UsageError
 from protein.ports import Finished
 from protein.run.command import SECTION
 from protein.spelling import counted
@@ -67,12 +67,6 @@ def fatal(event: Finished, spec: SweepSpec, trials: Collection[TrialRecord]) -> 
 def shortened(trial: TrialRecord) -> str:
     """Returns a trial's reason, or how it has ended, in one line that is not too long."""
     return " ".join((trial.reason or str(trial.end)).split())[:_MAX_REASON]
-
-
-def in_words(error: BaseException) -> str:
-    """Returns an error in one line. Of one that is not ours the kind is named, as its text may say little."""
-    text = " ".join(str(error).split())
-    return text if text and isinstance(error, ProteinError) else f"{type(error).__name__}: {text}".removesuffix(": ")
 
 
 class Failures:

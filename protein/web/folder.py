@@ -54,6 +54,7 @@ class _Folder:
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
         self._seen: tuple[float, dict[str, Any]] = -math.inf, {}  # when, and the sweeps that run
+        self._signs: dict[Path, tuple[str, float]] = {}  # of life, of sweeps
 
     def look(self, body: bytes) -> Response:
         try:
@@ -133,7 +134,7 @@ class _Folder:
         """Returns the sweeps that run, with their signs of life and their workers."""
         if time.monotonic() - self._seen[0] > SEEN_SECONDS:
             found = {}
-            for folder in offers(self._root):
+            for folder in offers(self._root, signs=self._signs):
                 name = folder.parent.name
                 try:
                     said = {one: (self._plain(f"{name}/{FOLDER}") / one).read_text() for one in (OFFER, ALIVE)}

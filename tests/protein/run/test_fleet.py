@@ -122,6 +122,13 @@ def test_a_job_waits_for_a_slot_and_a_lost_slot_gives_back_its_trial_alone(
     assert wire.sent[-1][1].trial.number == 1
 
 
+def test_what_a_node_says_of_its_speed_is_told_once(fleet: Fleet, wire: Wire, notes: list[str]) -> None:
+    facts = Facts(host="n", version=version(), shares_artifacts=True, problem="the calibration is uncertain")
+    wire.news += [(None, facts), *((RemoteSlot(), Ready(facts=facts, seconds_left=None)) for _ in range(2))]
+    fleet.poll(0.0)
+    assert notes == ["node n: the calibration is uncertain"]
+
+
 def test_reports_that_have_come_at_once_are_one_for_each_trial(fleet: Fleet, wire: Wire, tmp_path: Path) -> None:
     """Each one is a transaction of the store: a sweep with many workers writes more of them at once."""
     jobs, slots = [job(tmp_path, 0), job(tmp_path, 1)], [RemoteSlot(), RemoteSlot()]

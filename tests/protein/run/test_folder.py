@@ -241,6 +241,57 @@ def test_workers_see_the_sweeps_of_their_user_that_live(
     assert offers(tmp_path) == {}, "of another user: it would say which programs to run"
 
 
+def test_a_worker_that_looks_again_writes_nothing(
+    start: Callable[..., Fleet], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks twice a second, at sweeps of other machines, too. They end by its own clock, and may come back."""
+    for name in ("living", "dead"):
+        start(name)
+        home = tmp_path / name / folders.FOLDER
+        (home / folders.OWNER).write_text("elsewhere:1:2")
+        (home / mailbox.ALIVE).write_text("7")
+    os.utime(home / mailbox.ALIVE, (0.0, 0.0))
+    now, signs = [time.monotonic()], dict[Path, tuple[str, float]]()
+    monkeypatch.setattr(folders, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=time.sleep))
+
+    def seen() -> list[str]:
+        return [offer.name for offer in offers(tmp_path, signs=signs).values()]
+
+    assert seen() == ["living"]
+    for name in ("living", "dead"):
+        os.utime(tmp_path / name / folders.FOLDER, (0.0, 0.0))
+    assert seen() == ["living"]
+    now[0] += mailbox.DEAD_SECONDS + 1.0
+    assert seen() == []
+    (tmp_path / "dead" / folders.FOLDER / mailbox.ALIVE).write_text("8")
+    assert seen() == ["dead"], "it had been asleep, or another process goes on with it"
+    for name in ("living", "dead"):
+        assert (tmp_path / name / folders.FOLDER).stat().st_mtime == 0.0, "something was written"
+
+
+def test_workers_that_fail_before_they_are_ready_say_why_once(start: Callable[..., Fleet], tmp_path: Path) -> None:
+    notes: list[str] = []
+    backend = start(notes=notes)
+    assert backend.num_slots() == 0
+    for number in range(4):
+        one = Joined(tmp_path / "s", f"w{number}")
+        backend.num_slots()
+        one.outbox.send(Left(why=f"node{number % 2} cannot import the function m:train"))
+        assert backend.num_slots() == 0 and not one.folder.exists()
+    waits = f"waiting for workers: protein worker {tmp_path}"
+    said = [
+        f"worker w{n} cannot run trials, and tries again: node{n} cannot import the function m:train" for n in (0, 1)
+    ]
+    assert notes == [waits, said[0], waits, said[1], waits]
+    one = Joined(tmp_path / "s")
+    backend.num_slots()
+    one.ready()
+    backend.num_slots()
+    one.outbox.send(Left(why="ValueError: x"))
+    backend.num_slots()
+    assert notes[-2:] == ["worker w has failed: ValueError: x", waits]
+
+
 @pytest.mark.parametrize(
     ("gpus", "slots", "each"),
     [

@@ -64,7 +64,7 @@ MESSAGES = [
     ),
     Finished(trial=TRIAL, outcome=OUTCOME, artifacts=(Artifact(kind="log", path="/runs/s/0003/log.txt"),)),
     {"plain": [1, "two", None]},
-    Left(),
+    Left(why="x"),
 ]
 
 

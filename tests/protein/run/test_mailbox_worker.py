@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from patience import PATIENCE_SECONDS
 
+from protein.errors import UsageError
 from protein.ports import Finished, Job
 from protein.run import mailbox
 from protein.run.mailbox import FROM_WORKER, TO_WORKER, Inbox, Outbox
@@ -77,6 +78,24 @@ def test_a_worker_that_is_told_to_end_before_it_began_ends(
     thread.start()
     thread.join(5.0)
     assert not thread.is_alive() and not measured
+
+
+@pytest.mark.parametrize("place", ["Slot", "facts"])
+@pytest.mark.parametrize("error", [UsageError("n cannot import the function\nm:train"), ValueError("odd")])
+def test_a_worker_that_cannot_run_trials_says_so_to_its_sweep(
+    worker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, place: str
+) -> None:
+    outbox, inbox = Outbox(tmp_path / "sweep" / "0" / TO_WORKER), Inbox(tmp_path / "sweep" / "0" / FROM_WORKER)
+    outbox.send(settings(tmp_path))
+
+    def fails(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(mailbox, place, fails)
+    with pytest.raises(type(error)):
+        worker.run()
+    why = "n cannot import the function m:train" if isinstance(error, UsageError) else "ValueError: odd"
+    assert inbox.receive() == [Left(why=why)]
 
 
 def test_a_worker_whose_sweep_ends_before_it_has_said_anything_ends(
