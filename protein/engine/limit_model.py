@@ -116,6 +116,7 @@ class LimitModel:
 
 def within(limit: Limit, values: Array) -> Array:
     """Returns t of values, `n >= 1`: how far each is within the limit; above 0 where it holds."""
+    holds = np.array([limit.holds(float(value)) for value in values])
     values, bound = np.clip(values, -_LARGEST, _LARGEST), min(max(limit.bound, -_LARGEST), _LARGEST)
     if bound > 0 and np.all(values > 0) and np.max(values) > _DECADE * np.min(values):
         values, bound = np.log(values), math.log(bound)
@@ -126,6 +127,8 @@ def within(limit: Limit, values: Array) -> Array:
         gaps = apart[apart > 0.0] if np.any(apart > 0.0) else np.abs(margin[margin != 0.0])
         margin = margin + side * (float(np.min(gaps)) if len(gaps) else 1.0) / 2.0
     unit = float(np.median(np.abs(margin))) or float(np.max(np.abs(margin))) or 1.0
-    t = margin / unit
+    with np.errstate(over="ignore"):
+        t = np.clip(margin / unit, -_LARGEST, _LARGEST)
+    t = np.where(holds, np.maximum(t, 0.0), np.minimum(t, 0.0))  # whatever was rounded
     beyond = np.abs(t) - _LINEAR_UNTIL
     return np.asarray(np.where(beyond > 0, np.sign(t) * (_LINEAR_UNTIL + np.log1p(np.maximum(beyond, 0.0))), t))

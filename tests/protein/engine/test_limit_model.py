@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from protein.engine.gp import Array
@@ -61,6 +61,8 @@ def test_without_values_a_limit_counts_as_kept_and_is_named() -> None:
     st.floats(allow_nan=False, allow_infinity=False),
     st.sampled_from(["<=", ">="]),
 )
+@example([0.0, 5.691316621063379e18, 6.33179991700783e-290], 0.0, "<=")
+@example([1e150], 1.0000000000000002e150, ">=")
 @settings(max_examples=60, deadline=None)
 def test_any_values_give_a_probability_and_keep_their_side(values: list[float], bound: float, sign: str) -> None:
     limit, array = Limit("m", sign, bound), np.array(values)
