@@ -26,6 +26,7 @@ from browser import (  # noqa: F401 (fixtures of the tests of the page)
 )
 from commands import filled, folder, run  # noqa: F401 (fixtures of the tests of commands)
 from planted_store import kept_planted, planted_served, view_of_planted  # noqa: F401 (of tests of the page)
+from warm_starts import cold, warm  # noqa: F401 (how processes start)
 
 from protein.ports import Store
 from protein.storage import open_store
@@ -33,9 +34,10 @@ from protein.storage import open_store
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-# As `protein` itself does, before torch is imported: tests run beside each other, and OpenMP threads that spin while
-# they wait take the cores from all the others.
+# As `protein` itself does, before torch is imported: tests run beside each other, and threads that spin while they wait
+# take the cores from all the others. So a process that is warm has what a command gives to those that it starts, too.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 # No test measures time: where other programs have the cores, an example or its making may take long.
 hypothesis.settings.register_profile(

@@ -33,6 +33,8 @@ from protein.types import (
     TrialState,
 )
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 EMPTY = Suggestion(params={}, kind=SuggestionKind.SEARCH, origin="")
 NOT_FINITE = [math.nan, math.inf, -math.inf]
 

@@ -3,6 +3,7 @@
 import dataclasses
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from store_samples import (
@@ -28,6 +29,8 @@ from protein.types import (
     TrialEnd,
     TrialState,
 )
+
+pytestmark = pytest.mark.usefixtures("warm")
 
 # Durability
 

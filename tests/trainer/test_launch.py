@@ -20,6 +20,8 @@ from protein.trainer.events import Event, killed_by
 from protein.trainer.launch import check_launch, launch
 from protein.trainer.machine import checkpoint as checkpoints
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 ROOT = Path(__file__).parents[2]
 SMALL: dict[str, dict[str, Any]] = {
     "env": {"num_envs": 16, "frame_skip": 16},
@@ -39,6 +41,7 @@ def ranks_of(parent: int) -> dict[int, psutil.Process]:
     return {int(names["RANK"]): child for child, names in children.items() if "RANK" in names}
 
 
+@pytest.mark.usefixtures("cold")  # the ranks are found by their variables
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_is_killed_ends_all_with_one_reason(rank: int) -> None:
     events = EventLog()
@@ -123,6 +126,7 @@ def test_a_signal_ends_all_in_order_with_one_checkpoint(tmp_path: Path) -> None:
     assert not any(process.is_running() for process in ranks.values())
 
 
+@pytest.mark.usefixtures("cold")
 def test_ctrl_c_before_the_ranks_have_loaded_ends_all_in_order(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,6 +25,8 @@ from protein.sweep.resuming import Place
 from protein.sweep.trials import SweepTrials
 from protein.types import Outcome, SuggestionKind, Trial, TrialEnd, TrialRecord, TrialState
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 PROGRAM = """
 import argparse, math
 parser = argparse.ArgumentParser()

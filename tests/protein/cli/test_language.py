@@ -20,6 +20,8 @@ from protein.cli import main
 from protein.storage import open_store
 from protein.sweep.resuming import checkpoint_header
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 CONFIG = """
 [data]
 path = "words"

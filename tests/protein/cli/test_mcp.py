@@ -33,6 +33,8 @@ from protein.run.lease import current_owner
 from protein.types import AgentCall, Request, Trial
 from protein.view import text
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 SPACE = {"lr": {"min": 0.1, "max": 1.0}}
 WRITES: dict[str, dict[str, Any]] = {
     "start_sweep": {"run": "python train.py", "name": "a", "max_cost": "1s", "space": SPACE},

@@ -15,6 +15,8 @@ from protein import storage
 from protein.cli import main
 from protein.types import TrialRecord, TrialState
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 SMALL = ("--env.num-envs", "16", "--train.horizon", "64", "--train.minibatch-size", "512", "--policy.hidden-size", "16")
 
 

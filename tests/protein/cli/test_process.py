@@ -32,6 +32,8 @@ from protein.config.resolve import load
 from protein.trainer.config import RunConfig
 from protein.trainer.model import saved as policies
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 PROGRAM = (sys.executable, "-m", "protein")
 SMALL = small_config()
 
@@ -45,6 +47,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.usefixtures("cold")
 def test_ctrl_c_while_the_program_is_loaded_is_one_line() -> None:
     program = (
         "import sys\n"

@@ -16,6 +16,8 @@ from sample_trials import fill_store
 
 from protein.web.app import DEFAULT_PORT, listen
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 def started(folder: Path, *words: str) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "protein", "view", *words]

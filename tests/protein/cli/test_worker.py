@@ -17,6 +17,8 @@ from ray_clusters import free_ports
 
 from tests.faults.clock import Clock
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 # Makes four steps and keeps how far it is. Trials 0 to 2 wait at their second step until they are told to go on.
 PROGRAM = """
 import json, os, pathlib, sys, time

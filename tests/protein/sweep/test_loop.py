@@ -21,6 +21,7 @@ from small_sweep import stored
 from protein import storage
 from protein.errors import TrialLost, UsageError
 from protein.ports import SweepStatus
+from protein.run import process
 from protein.run.lease import current_owner, dead_owners, is_local, living_owners
 from protein.sweep.loop import LoopSettings
 from protein.types import (
@@ -30,6 +31,8 @@ from protein.types import (
     TrialRecord,
     TrialState,
 )
+
+pytestmark = pytest.mark.usefixtures("warm")
 
 
 def test_a_sweep_spends_its_budget_and_stores_what_it_saw(tmp_path: Path) -> None:
@@ -162,13 +165,11 @@ def test_a_killed_trial_ends_alone(tmp_path: Path, victim: str) -> None:
         def update(self, status: SweepStatus) -> None:
             trial = status.trials[-1]
             if trial.number == 0 and len(trial.curve) == 2 and not killed:
-                servers = [
-                    each for each in psutil.Process().children() if "fork_server.main" in " ".join(each.cmdline())
-                ]
+                servers = [psutil.Process(each._pid) for each in process._started if each._control]
                 [server] = [each for each in servers if each.children()]  # others are those of earlier tests
                 killed.extend([server] if victim == "server of trials" else server.children())
-                for process in killed:
-                    process.kill()
+                for each in killed:
+                    each.kill()
 
     listener = KillFirst()
     spec = small_sweep.sweep_spec(behaviour="saves")

@@ -42,6 +42,8 @@ from protein.types import (
     max_trial_seconds,
 )
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 def write_checkpoint(file: Path, *, steps: int = 7, seconds: float = 1.5, seed: int = 0, cut: int = 0) -> None:
     """Writes a file in the trainer's format, without tensors; `cut` bytes are missing at its end."""

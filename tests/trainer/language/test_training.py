@@ -28,6 +28,8 @@ from protein.trainer.machine.stopwatch import Stopwatch
 from protein.trainer.progress import Progress
 from protein.trainer.run import run
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 EVERY_STEP = 1e6  # a clock so fast that a report, a checkpoint and a point of the curve are due after every step
 
 

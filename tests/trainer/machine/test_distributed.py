@@ -18,6 +18,8 @@ from protein.trainer.machine import checkpoint as checkpoints
 from protein.trainer.machine.distributed import World
 from protein.trainer.run import run
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 ITERATION = 16 * 32  # samples: all of them are one minibatch, so that shuffling cannot matter
 SMALL: dict[str, dict[str, Any]] = {
     "env": {"num_envs": 16, "frame_skip": 64},
@@ -209,6 +211,7 @@ def test_a_checkpoint_of_two_ranks_wants_two(done: Path) -> None:
         )
 
 
+@pytest.mark.usefixtures("cold")
 def test_torchrun_gives_the_same(done: Path, tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text(json.dumps(small()))
