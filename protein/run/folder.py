@@ -204,7 +204,7 @@ class FolderTransport(FileTransport[FileSlot]):
             for worker in list(self._workers):
                 if worker.silence.is_death:
                     news.append(self._dismiss(worker, "has been silent for too long"))
-                elif worker.folder.name not in there:  # it ended before it was ready
+                elif worker.folder.name not in there and worker.inbox.is_gone:  # it ended before it was ready
                     news.append(self._end(worker, "has left"))
             for name in sorted(there - {worker.folder.name for worker in self._workers}):
                 self._admit(self._folder / name)
@@ -285,6 +285,15 @@ def offers(
             if folder.lstat().st_uid == os.geteuid() and (folder in alive or _shows_life(folder, signs)):
                 found[folder] = Offer(**json.loads(file.read_text()))
     return found
+
+
+def join(sweep: Path, worker: str) -> Path:
+    """Makes the folder of a new worker's messages in that of a sweep."""
+    new = sweep / f".new-{worker}"  # it is seen when it is whole
+    new.mkdir(exist_ok=True)
+    for file in (TO_WORKER, FROM_WORKER):  # so that no machine remembers that they are not there
+        (new / file).touch()
+    return new.rename(sweep / worker)
 
 
 def _shows_life(folder: Path, signs: dict[Path, tuple[str, float]]) -> bool:

@@ -40,9 +40,22 @@ from protein.ports import Finished, Job, TrialProgress
 from protein.run.command import CommandBackend
 from protein.run.function import ImportedFunction
 from protein.run.served import ServedFiles
-from protein.run.slot import Alive, Close, Leaving, Left, Note, Ready, Slot, SlotSettings, Stop, facts, moved
+from protein.run.slot import (
+    Alive,
+    Close,
+    Leaving,
+    Left,
+    Note,
+    Ready,
+    Slot,
+    SlotSettings,
+    Stop,
+    facts,
+    moved_end,
+    moved_job,
+)
 from protein.run.trainer import TrainerBackend
-from protein.types import PREEMPTED, Artifact, Direction, Outcome, Trial, TrialEnd
+from protein.types import PREEMPTED, Direction, Outcome, Trial, TrialEnd
 
 TO_WORKER, FROM_WORKER = "to-worker", "from-worker"  # files in a worker's folder
 ALIVE = "alive"  # a file in the sweep's folder, in which those of its workers are
@@ -119,10 +132,15 @@ class Outbox:
 
 
 class Inbox:
-    """The reading end of a file of messages, which may not be there yet."""
+    """The reading end of a file of messages, which may not be there yet.
+
+    Attributes:
+        is_gone: whether the file was not there at the last look. To open it asks the file system; what `stat` says of a
+            file may be a minute old where attributes are cached.
+    """
 
     def __init__(self, file: Path) -> None:
-        self._path = file
+        self._path, self.is_gone = file, False
         self._at = 0  # bytes that were read
 
     def receive(self) -> list[Any]:
@@ -141,7 +159,9 @@ class Inbox:
                     data += os.pread(file, MAX_READ_BYTES - len(data), self._at + len(data))
             finally:
                 os.close(file)
-        except OSError:
+            self.is_gone = False
+        except OSError as error:
+            self.is_gone = isinstance(error, FileNotFoundError)
             return []
         messages: list[Any] = []
         at = 0
@@ -295,13 +315,13 @@ class Worker:
         """Returns what the sweep says first; None: it is gone."""
         until = time.monotonic() + SETTINGS_SECONDS
         while time.monotonic() < until and not self._signal:
-            if self._is_gone():
-                return None
             if messages := self._inbox.receive():
                 settings, *self._early = messages
                 if not isinstance(settings, SlotSettings):
                     raise ProteinError("the first message of the sweep is none to begin with; submit the job again")
                 return settings
+            if self._inbox.is_gone:
+                return None
             time.sleep(POLL_SECONDS)
         if self._signal:
             raise ProteinError(f"the worker ends before it has begun: {self._signal}")
@@ -321,13 +341,7 @@ class Worker:
 
     def _start(self, slot: Slot, job: Job) -> None:
         reason = "its worker is about to end"
-        here = {self._theirs: self._ours}
-        job = dataclasses.replace(
-            job,
-            directory=moved(job.directory, here),
-            continues=None if job.continues is None else moved(job.continues, here),
-            resumes=None if job.resumes is None else moved(job.resumes, here),
-        )
+        job = moved_job(job, {self._theirs: self._ours})
         if not self._leaving:
             try:
                 slot.start(job)
@@ -355,31 +369,22 @@ class Worker:
     def _report(self, slot: Slot) -> None:
         if news := slot.poll(POLL_SECONDS):
             back = {self._ours: self._theirs}
-            self._send(*(_with_files_in(one, back) if isinstance(one, Finished) else one for one in news))
+            self._send(*(moved_end(one, back) if isinstance(one, Finished) else one for one in news))
         if any(isinstance(one, Finished) for one in news):
             self._trial = None
 
     def _sweep_lives(self) -> bool:
-        """Whether somebody would take a result. A shared file system may not answer for a moment."""
+        """Whether somebody would take a result: the sweep lives, and has not given this worker up.
+
+        A shared file system may not answer for a moment.
+        """
         if time.monotonic() - self._silence.looked_at > ALIVE_SECONDS / 5:
             heard = self._heard
             with contextlib.suppress(OSError):
                 heard = self._alive.read_text()
             self._silence.look(heard=heard != self._heard)
             self._heard = heard
-        return not self._silence.is_death and not self._is_gone()
-
-    def _is_gone(self) -> bool:
-        """Whether the sweep has ended, or goes on elsewhere, or has given this worker up."""
-        with contextlib.suppress(OSError):
-            return not self._folder.exists()
-        return False
-
-
-def _with_files_in(event: Finished, folders: dict[Path, Path]) -> Finished:
-    """Returns the end of a trial with the paths of another machine."""
-    files = tuple(Artifact(kind=one.kind, path=str(moved(Path(one.path), folders))) for one in event.artifacts)
-    return dataclasses.replace(event, artifacts=files)
+        return not self._silence.is_death and not self._inbox.is_gone
 
 
 def seconds_left() -> float | None:

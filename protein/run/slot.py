@@ -398,14 +398,8 @@ class Slot:
             here[self._settings.artifacts.joinpath(*parts)] = self._scratch / "continued"
             shutil.rmtree(self._scratch / "continued", ignore_errors=True)
             copies.fetch("/".join(parts), self._scratch / "continued")
-            continues = moved(continues, here)
         self._copier = Copier(copies, here[job.directory], name)
-        return dataclasses.replace(
-            job,
-            directory=here[job.directory],
-            continues=continues,
-            resumes=None if job.resumes is None else moved(job.resumes, here),
-        )
+        return moved_job(job, here)
 
     def _sent_back(self, event: Finished) -> Finished:
         """Returns the end of a trial with the controller's paths, after its files were copied."""
@@ -414,10 +408,8 @@ class Slot:
             return event
         if problem := copier.finish():
             self._notes.append(Note(text=f"trial {event.trial.number}: {problem}"))
-        here = {copier.directory: self._settings.artifacts / copier.name}
-        artifacts = tuple(Artifact(kind=one.kind, path=str(moved(Path(one.path), here))) for one in event.artifacts)
         shutil.rmtree(copier.directory, ignore_errors=True)
-        return dataclasses.replace(event, artifacts=artifacts)
+        return moved_end(event, {copier.directory: self._settings.artifacts / copier.name})
 
 
 def name_of(job: Job, settings: SlotSettings) -> str:
@@ -452,6 +444,22 @@ def moved(path: Path, folders: dict[Path, Path]) -> Path:
         with contextlib.suppress(ValueError):
             return new / path.relative_to(old.resolve() if path.is_relative_to(old.resolve()) else old)
     return path
+
+
+def moved_job(job: Job, folders: dict[Path, Path]) -> Job:
+    """Returns a job with the paths of another machine, as `moved`."""
+    return dataclasses.replace(
+        job,
+        directory=moved(job.directory, folders),
+        continues=None if job.continues is None else moved(job.continues, folders),
+        resumes=None if job.resumes is None else moved(job.resumes, folders),
+    )
+
+
+def moved_end(event: Finished, folders: dict[Path, Path]) -> Finished:
+    """Returns the end of a trial with the paths of another machine, as `moved`."""
+    artifacts = tuple(Artifact(kind=one.kind, path=str(moved(Path(one.path), folders))) for one in event.artifacts)
+    return dataclasses.replace(event, artifacts=artifacts)
 
 
 def _use_paths_of_sweep(settings: SlotSettings) -> None:

@@ -20,8 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from protein.errors import UsageError
-from protein.run.folder import Offer, offers
-from protein.run.mailbox import FROM_WORKER, READY, TO_WORKER, Outbox
+from protein.run.folder import Offer, join, offers
+from protein.run.mailbox import FROM_WORKER, READY, Outbox
 from protein.run.served import TOKEN, Server
 from protein.run.slot import Left
 
@@ -180,11 +180,7 @@ class Workers:
     def _start(self, slot: _Slot, sweep: Path) -> None:
         host = re.sub(r"[^\w.-]", "", platform.node(), flags=re.ASCII)[:60].strip(".-") or "worker"
         name = f"{host}-{os.getpid()}-{slot.number}-{secrets.token_hex(2)}"
-        new = sweep / f".new-{name}"  # it is seen when it is whole
-        new.mkdir()
-        for file in (TO_WORKER, FROM_WORKER):  # so that no machine remembers that they are not there
-            (new / file).touch()
-        slot.folder, slot.sweep = new.rename(sweep / name), sweep
+        slot.folder, slot.sweep = join(sweep, name), sweep
         slot.is_ready = slot.moves = False
         ends_at = "inf" if self._ends_at == math.inf else str(time.time() + self._ends_at - time.monotonic())
         program = "protein.run.mailbox" if self._server is None else "protein.run.mirror"

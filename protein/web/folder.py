@@ -35,7 +35,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from protein.run.folder import FOLDER, OFFER, PLAIN, offers
+from protein.run.folder import FOLDER, OFFER, PLAIN, join, offers
 from protein.run.mailbox import ALIVE, FROM_WORKER, MAX_READ_BYTES, TO_WORKER
 from protein.run.served import MAX_FILE_BYTES, VERSION
 from protein.run.slot import signatures, version
@@ -108,7 +108,9 @@ class _Folder:
         """Writes a worker's messages, and returns those for it; None: it has been given up, or its sweep has ended."""
         try:
             if at == read == 0 and PLAIN.fullmatch(worker):  # it joins, if it has not done so before
-                self._join(self._plain(f"{sweep}/{FOLDER}"), worker)
+                messages = self._plain(f"{sweep}/{FOLDER}")
+                if not (messages / worker).exists():
+                    join(messages, worker)
             folder = self._messages(sweep, worker)
             ours = os.open(folder / FROM_WORKER, os.O_WRONLY | os.O_NOFOLLOW)
             with os.fdopen(ours, "wb") as file:
@@ -121,14 +123,6 @@ class _Folder:
                 return file.read(room)
         except (FileNotFoundError, HTTPException):
             return None
-
-    def _join(self, sweep: Path, worker: str) -> None:
-        if not (sweep / worker).exists():
-            new = sweep / f".new-{worker}"  # it is seen when it is whole
-            new.mkdir(exist_ok=True)
-            for file in (TO_WORKER, FROM_WORKER):
-                (new / file).touch()
-            new.rename(sweep / worker)
 
     def _sweeps(self) -> dict[str, Any]:
         """Returns the sweeps that run, with their signs of life and their workers."""

@@ -155,6 +155,22 @@ def test_a_silent_worker_is_given_up_and_its_late_report_is_not_taken(
     assert isinstance(event, Finished) and event.trial == job.trial
 
 
+def test_a_listing_without_a_worker_that_is_there_ends_nothing(
+    start: Callable[..., Fleet], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A listing may be old, or leave out entries of a folder that changes meanwhile."""
+    backend = start()
+    one = Joined(tmp_path / "s")
+    backend.num_slots()
+    one.ready()
+    assert backend.num_slots() == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", lambda _: [])
+        assert backend.num_slots() == 1 and one.folder.exists()
+    shutil.rmtree(one.folder)
+    assert backend.num_slots() == 0
+
+
 def test_a_full_disk_delays_messages_and_loses_none(
     start: Callable[..., Fleet], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
