@@ -96,7 +96,7 @@ def read(tool: str, source: Source, *, rename: Mapping[str, str]) -> Imported:
     if source.params is not None and tool != "wandb":
         raise UsageError(f"--params is for wandb alone: {tool} tells what its parameters are")
     try:
-        imported: Imported = _reader(tool).read(source)
+        imported: Imported = dataclasses.replace(_reader(tool).read(source), tool=tool)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, SpaceError) as error:
         raise UsageError(
             f"{source.place} has another form than {tool} is known to write ({error!r:.80}): it is damaged, or of a"

@@ -25,17 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from protein.errors import SpaceError, UsageError
-from protein.imports.runs import (
-    EQUAL_COST,
-    Imported,
-    Run,
-    Source,
-    choose,
-    experiment_of,
-    known_cost,
-    parameters,
-    result,
-)
+from protein.imports.runs import Imported, Run, Source, experiment_of, parameters, reading
 from protein.space.parameters import Float, Integer, Parameter, Scale, free_name, parameter_name
 from protein.types import Direction, TrialEnd
 
@@ -59,17 +49,12 @@ def is_one(place: Path) -> bool:
 
 
 def read(source: Source) -> Imported:
-    """Returns the observations of a state: of a folder's, the one that has most.
-
-    Raises:
-        UsageError: it is no such place, or is damaged, or names what no state names.
-    """
+    """Returns the observations of a state: of a folder's, the one that has most."""
     path = Path(source.place).expanduser()
     if not path.is_file():
         path = max(experiment_of(source, is_one, WHAT).glob(_STATES), key=_count)
-    choose("--score", source.score, [SCORE])
-    if source.cost not in (None, EQUAL_COST):
-        choose("--cost", source.cost, [COST])
+    source.score_of([SCORE])
+    source.require_cost([COST])
     state = _State(path)
     held = state.held()
     spaces: dict[str, _Object] = {}
@@ -95,11 +80,9 @@ def read(source: Source) -> Imported:
         config["wandb_params"].held["run_name"] or (path.resolve().parent.name if is_checkpoint else path.stem)
     )
     return Imported(
-        tool="carbs",
         where=str(path),
         identity=str(path.resolve().parent if is_checkpoint else path.resolve()),
         experiment=name,
-        env=name,
         score=SCORE,
         direction=source.direction
         or (Direction.MINIMIZE if config["better_direction_sign"] < 0 else Direction.MAXIMIZE),
@@ -117,17 +100,14 @@ def _count(path: Path) -> int:
 def _run(
     key: str, observed: Mapping[str, Any], point: list[float], spaces: Mapping[str, "_Object"], source: Source
 ) -> Run:
-    output, failed = float(observed["output"]), key.startswith("failure") and math.isfinite(observed["output"])
-    end, measured, reason = result(
-        TrialEnd.FAILED if failed else TrialEnd.COMPLETE, output, "the program reported a failure" if failed else ""
-    )
+    failed = key.startswith("failure") and math.isfinite(observed["output"])
     return Run(
         key=key,
         params=parameters({name: _value(space, at) for (name, space), at in zip(spaces.items(), point, strict=True)}),
-        end=end,
-        score=None if failed else measured,
-        cost_seconds=1.0 if source.cost == EQUAL_COST else known_cost(observed["cost"]),
-        reason=reason,
+        end=TrialEnd.FAILED if failed else TrialEnd.COMPLETE,
+        score=None if failed else float(observed["output"]),
+        cost_seconds=source.seconds(observed["cost"], observed),
+        reason="the program reported a failure" if failed else "",
     )
 
 
@@ -167,29 +147,25 @@ class _State:
         """Raises `UsageError` unless `path` is such a file."""
         self._path = path
         self._read: dict[str, array.array[float]] = {}
-        try:
+        with reading(f"{path} cannot be read as a state of CARBS"):
             with path.open("rb") as file:
                 start = file.read(len(_ZIP_IN_BASE64))
-                if not start.startswith((_ZIP, _ZIP_IN_BASE64)):
-                    raise UsageError(f"{path} is no state of CARBS, which is a ZIP file; give another")
-                content = start + file.read()
-            if start == _ZIP_IN_BASE64:
-                content = base64.b64decode(content.strip(), validate=True)
-            self._archive = zipfile.ZipFile(io.BytesIO(content))
+            if not start.startswith((_ZIP, _ZIP_IN_BASE64)):
+                raise UsageError(f"{path} is no state of CARBS, which is a ZIP file; give another")
+            is_text = start == _ZIP_IN_BASE64
+            unpacked = base64.b64decode(path.read_bytes().strip(), validate=True) if is_text else b""
+            self._archive = zipfile.ZipFile(io.BytesIO(unpacked) if is_text else path)
             entries = self._archive.infolist()
-            if sum(one.file_size for one in entries) > len(content):
+            if sum(one.file_size for one in entries) > (len(unpacked) or path.stat().st_size):
                 raise UsageError(f"{path} unpacks to more than it is, as no state of CARBS does; give another")
-            self._root = next(one.filename for one in entries if one.filename.endswith("/data.pkl"))[: -len("data.pkl")]
-            self.pickled = self._archive.read(f"{self._root}data.pkl")
-        except (OSError, EOFError, RuntimeError, ValueError, LookupError, StopIteration, zipfile.BadZipFile) as error:
-            raise UsageError(f"{path} is damaged, or is no state of CARBS ({error!s:.80}); copy it again") from error
+            names = [one.filename for one in entries if one.filename.endswith("/data.pkl")]
+            self._root = names[0].removesuffix("data.pkl")
+            self.pickled = self._archive.read(names[0])
 
     def held(self) -> Mapping[str, Any]:
         """Returns the state. Raises `UsageError` for a file that holds anything else."""
-        try:
+        with reading(f"{self._path} is no state of CARBS", "give another"):
             found = _described(self.pickled)
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise UsageError(f"{self._path} is no state of CARBS: {error!s:.120}; give another") from error
         if not isinstance(found, dict):
             raise UsageError(f"{self._path} holds no state of CARBS, as its save_to_file writes one; give another")
         return found

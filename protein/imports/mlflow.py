@@ -5,6 +5,7 @@ time between a run's start and its end, or a metric in seconds. Runs that others
 they lack the score.
 """
 
+import itertools
 import os
 import urllib.parse
 from collections.abc import Sequence
@@ -14,27 +15,22 @@ from typing import Any
 
 from protein.errors import UsageError
 from protein.imports.runs import (
-    EQUAL_COST,
     Imported,
     Run,
     Source,
     choose,
+    curve,
     existing,
-    known_cost,
-    listed,
-    numbers,
+    needed,
     parameters,
-    require_direction,
-    result,
+    reading,
     tables_of,
     text_value,
 )
-from protein.spelling import nearest
-from protein.types import Direction, Measurement, TrialEnd, is_score
+from protein.types import Direction, Measurement, TrialEnd
 from protein.urls import without_password
 
 PAGE = 1000  # runs that are asked for at once
-MAX_POINTS = 2000  # of a run's curve, spread evenly
 _ENDS = {"FINISHED": TrialEnd.COMPLETE, "FAILED": TrialEnd.FAILED, "KILLED": TrialEnd.INTERRUPTED}
 _OURS = "protein.trial_key"  # a tag of runs that were written from here, see `protein.trackers.mlflow`
 _OUR_COST = "run_seconds"  # of those: of the whole run, where trials have continued each other
@@ -49,36 +45,20 @@ def is_one(place: Path) -> bool:
 
 
 def read(source: Source) -> Imported:
-    """Returns the experiment's finished runs.
-
-    Raises:
-        UsageError: MLflow is not installed; the place cannot be read; the experiment, the score or the direction has to
-            be named.
-    """
+    """Returns the experiment's finished runs."""
     uri = _uri(source.place)
-    try:
-        from mlflow import MlflowClient
-    except ImportError as error:
-        raise UsageError(
-            f"to read an experiment, mlflow is needed ({error}); run pip install 'protein-sweep[mlflow]'"
-        ) from error
+    mlflow = needed("mlflow", "'protein-sweep[mlflow]'")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-    os.environ.setdefault(
-        "MLFLOW_ALLOW_FILE_STORE", "true"
-    )  # it would refuse to read a folder, so that none is written
+    os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # lest it refuse to read a folder
     shown = without_password(uri)
-    try:
+    with reading(f"{shown} cannot be read as MLflow's", "give another"):
         _require_database(uri)
-        client = MlflowClient(uri)
+        client = mlflow.MlflowClient(uri)
         experiments = {one.name: one.experiment_id for one in client.search_experiments()}
         used = [name for name, key in experiments.items() if client.search_runs([key], max_results=1)]
         name = choose("--experiment", source.experiment, used)
         runs = _all_runs(client, experiments[name])
         return _imported(client, runs, f"{shown}, experiment '{name}'", name, source)
-    except UsageError:
-        raise
-    except Exception as error:  # of MLflow, and for a database of SQLAlchemy and its drivers
-        raise UsageError(f"{shown} cannot be read as MLflow's: {' '.join(str(error).split())[:200]}") from error
 
 
 def _uri(place: str) -> str:
@@ -114,80 +94,60 @@ def _require_database(uri: str) -> None:
 
 
 def _all_runs(client: Any, experiment: str) -> list[Any]:
-    found: list[Any] = []
-    token = None
-    while True:
-        page = client.search_runs(
-            [experiment], max_results=PAGE, order_by=["attributes.start_time ASC"], page_token=token
-        )
+    order, found, token = ["attributes.start_time ASC"], list[Any](), None
+    while token is None or token:
+        page = client.search_runs([experiment], max_results=PAGE, order_by=order, page_token=token)
         found += page
-        token = page.token
-        if not token:
-            return found
+        token = page.token or ""
+    return found
 
 
 def _imported(client: Any, runs: Sequence[Any], where: str, name: str, source: Source) -> Imported:
     names = {key for run in runs for key in run.data.metrics}
     known = sorted(names, key=lambda name: (name.startswith("curve/"), name))  # those of curves last: there are many
-    if source.score is None and len(known) != 1:
-        raise UsageError(f"--score METRIC is needed, one of: {listed(known)}")
-    score = known[0] if source.score is None else source.score
+    score = source.score_of(known)
     written_here = all(_OURS in run.data.tags for run in runs if score in run.data.metrics)
-    cost = source.cost or (_OUR_COST if written_here else None)
-    history = f"curve/{score}" if written_here else score
-    if score not in known:
-        raise UsageError(f"--score '{score}' is no metric of {where}{nearest(score, known)}")
-    direction = require_direction(source.direction or _direction(runs), score)
-    if source.cost not in (None, EQUAL_COST, *known):
-        raise UsageError(f"--cost '{source.cost}' is no metric of {where}{nearest(str(source.cost), known)}")
+    own = _said(runs, "direction")
+    direction = source.direction_of(score, Direction(own) if own in set(Direction) else None)
+    source.require_cost(known)
     parents = {run.data.tags.get(_PARENT) for run in runs}
     ours = [
         run for run in runs if (score in run.data.metrics or run.info.run_id not in parents) and not _is_excluded(run)
     ]
     finished = [run for run in ours if run.info.status in _ENDS]
     return Imported(
-        tool="mlflow",
         where=where,
         identity=where,
         experiment=name,
-        env=_env(runs) or name,
+        env=_said(runs, "env"),
         score=score,
         direction=direction,
-        runs=[_run(client, run, score, history, cost) for run in finished],
+        runs=[_run(client, run, score, source, written_here) for run in finished],
         num_unfinished=len(ours) - len(finished),
     )
 
 
-def _env(runs: Sequence[Any]) -> str | None:
-    """Returns the environment where a tag says it, as those that were written from here do."""
-    said = {run.data.tags.get("protein.env") for run in runs} - {None}
-    return str(said.pop()) if len(said) == 1 else None
+def _said(runs: Sequence[Any], what: str) -> str:
+    """Returns what a tag of ours says of all runs that have it; "" where none has, or they differ."""
+    said = {run.data.tags.get(f"protein.{what}") for run in runs} - {None}
+    return str(said.pop()) if len(said) == 1 else ""
 
 
-def _direction(runs: Sequence[Any]) -> Direction | None:
-    """Returns the direction where a tag says it, as those that were written from here do."""
-    said = {run.data.tags.get("protein.direction") for run in runs} - {None}
-    return Direction(said.pop()) if len(said) == 1 and said <= set(Direction) else None
-
-
-def _run(client: Any, run: Any, score: str, curve: str, cost: str | None) -> Run:
-    info, data = run.info, run.data
-    value = data.metrics.get(score)
-    history = _history(client, info, curve)
-    end, measured, reason = result(_end(run), None if value is None else float(value), info.status.lower())
-    seconds = 1.0 if cost == EQUAL_COST else data.metrics.get(cost) if cost else _duration(info)
-    if cost == _OUR_COST and seconds is None:  # written before that was
-        seconds = data.metrics.get("cost_seconds")
-    values = {key: text_value(text) for key, text in data.params.items()}
+def _run(client: Any, run: Any, score: str, source: Source, written_here: bool) -> Run:
+    info, data, end = run.info, run.data, _end(run)
+    history = _history(client, info, f"curve/{score}" if written_here else score)
+    seconds = _duration(info)
+    if written_here:  # before there was the first, the second was
+        seconds = data.metrics.get(_OUR_COST, data.metrics.get("cost_seconds"))
     return Run(
         key=info.run_id,
-        params=parameters(values),
+        params=parameters({key: text_value(text) for key, text in data.params.items()}),
         end=end,
-        score=measured,
-        cost_seconds=known_cost(seconds),
-        steps=max((point.steps for point in history), default=_steps(run)),
-        reason="" if end is TrialEnd.COMPLETE else data.tags.get("protein.reason") or reason,
-        metrics=numbers(data.metrics),
+        score=data.metrics.get(score),
+        cost_seconds=source.seconds(seconds, data.metrics),
+        steps=history[-1].steps if history else _steps(run),
+        reason="" if end is TrialEnd.COMPLETE else data.tags.get("protein.reason") or info.status.lower(),
+        metrics=data.metrics,
         curve=history,
         began=datetime.fromtimestamp(info.start_time / 1000, UTC).isoformat(sep=" ", timespec="seconds"),
         git_commit=data.tags.get(_COMMIT, ""),
@@ -216,14 +176,9 @@ def _duration(info: Any) -> float | None:
 
 def _history(client: Any, info: Any, score: str) -> tuple[Measurement, ...]:
     points = sorted(client.get_metric_history(info.run_id, score), key=lambda point: (point.step, point.timestamp))
-    stride = max(1, -(-len(points) // MAX_POINTS))
-    kept = [point for i, point in enumerate(points) if i % stride == 0 or i == len(points) - 1]
-    if len(kept) < 2:  # a single value is the score itself, and no curve
-        return ()
-    found: list[Measurement] = []
-    for point in kept:
-        seconds = max(point.timestamp - info.start_time, 0) / 1000
-        seconds = max(seconds, found[-1].elapsed_seconds if found else 0.0)  # clocks may differ
-        number = float(point.value) if is_score(point.value) else None
-        found.append(Measurement(steps=max(int(point.step), 0), elapsed_seconds=seconds, score=number))
-    return tuple(found)
+    seconds = ((point.timestamp - info.start_time) / 1000 for point in points)
+    clock = itertools.accumulate(seconds, max, initial=0.0)  # never back: clocks may differ
+    found = curve(
+        (point.step, at, point.value) for point, at in zip(points, itertools.islice(clock, 1, None), strict=True)
+    )
+    return found if len(found) > 1 else ()  # a single value is the score itself

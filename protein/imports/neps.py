@@ -15,18 +15,16 @@ from typing import Any
 from protein.config import yaml_text
 from protein.errors import SpaceError, UsageError
 from protein.imports.runs import (
-    EQUAL_COST,
     Imported,
     Run,
     Source,
-    choose,
     curve,
     experiment_of,
     known_cost,
     moment,
-    numbers,
+    needed,
     parameters,
-    result,
+    reading,
     table_of,
 )
 from protein.space.parameters import Categorical, Float, Integer, Parameter, Scale, parameter_name
@@ -51,12 +49,7 @@ def is_one(folder: Path) -> bool:
 
 
 def read(source: Source) -> Imported:
-    """Returns the finished trials.
-
-    Raises:
-        UsageError: it is no such folder, or is damaged; PyYAML is not installed; one of several objectives has to be
-            named.
-    """
+    """Returns the finished trials."""
     folder = experiment_of(source, is_one, WHAT)
     trials = [
         (table_of(one / "metadata.json"), _yaml(one / "config.yaml"), _yaml(one / "report.yaml"))
@@ -67,9 +60,8 @@ def read(source: Source) -> Imported:
     values = [report.get(OBJECTIVE) for _, _, report in finished]
     many = max((len(value) for value in values if isinstance(value, list)), default=0)
     names = [f"objective {i}" for i in range(many)] or [OBJECTIVE]
-    score = choose("--score (the objective)", source.score, names)
-    if source.cost not in (None, EQUAL_COST):
-        choose("--cost", source.cost, [_COST])
+    score = source.score_of(names, what="--score (the objective)")
+    source.require_cost([_COST])
     place = names.index(score) if many else None
     ranges, fidelity = _fidelity(_yaml(folder / "optimizer_info.yaml"))
     notes = []
@@ -84,13 +76,11 @@ def read(source: Source) -> Imported:
             f"{counted(following, 'trial')} at a higher fidelity after one of the same config: what that cost is not"
             " counted again"
         )
-    runs = [_run(*one, place, source.cost) for one in finished]
+    runs = [_run(*one, place, source) for one in finished]
     return Imported(
-        tool="neps",
         where=str(folder),
         identity=str(folder.resolve()),
         experiment=folder.name,
-        env=folder.name,
         score=score,
         direction=source.direction or Direction.MINIMIZE,
         runs=sorted(runs, key=lambda run: run.began),
@@ -105,40 +95,35 @@ def _yaml(path: Path) -> dict[str, Any]:
     """Returns a YAML file that holds a table; none for one that is not there."""
     if not path.is_file():
         return {}
-    try:
+    needed("yaml", "pyyaml")
+    with reading(f"{path} cannot be read as YAML"):
         data = yaml_text.plain(path.read_text(encoding="utf-8"))
-    except ImportError as error:
-        raise UsageError(f"to read the files of NePS, a package is needed ({error}); run pip install pyyaml") from error
-    except ValueError as error:
-        raise UsageError(f"{path} is damaged: it is no YAML that can be read ({error!s:.80})") from error
     if not isinstance(data, dict):
         raise UsageError(f"{path} is damaged, or was cut short: it holds no table; copy it again")
     return data
 
 
 def _run(
-    about: Mapping[str, Any], config: Mapping[str, Any], report: Mapping[str, Any], place: int | None, cost: str | None
+    about: Mapping[str, Any], config: Mapping[str, Any], report: Mapping[str, Any], place: int | None, source: Source
 ) -> Run:
     value = report.get(OBJECTIVE)
     value = value[place] if place is not None and isinstance(value, list) else value
     state = about["state"]
-    end, reason = _ENDS[state], "" if state in ("success", "external") else str(report.get("err") or state)
-    end, measured, reason = result(end, None if reason or value is None else float(value), reason)
-    seconds = report.get("cost") if cost is not None else report.get("evaluation_duration")
-    known = 1.0 if cost == EQUAL_COST else known_cost(seconds)
+    completed = _ENDS[state] is TrialEnd.COMPLETE
+    cost = known_cost(source.seconds(report.get("evaluation_duration"), report))
     points = report.get("learning_curve") or []
     points = [one[place] if place is not None and isinstance(one, list) else one for one in points]
     began = about.get("time_started") or about.get("time_sampled")
     return Run(
         key=str(about["id"]),
         params=parameters({_drawn(key)[0]: one for key, one in config.items()}),
-        end=end,
-        score=measured,
-        cost_seconds=known,
+        end=_ENDS[state],
+        score=float(value) if completed and value is not None else None,
+        cost_seconds=cost,
         steps=len(points),
-        reason=reason,
-        metrics=numbers(report.get("extra") or {}),
-        curve=curve((i, (known or 0.0) * i / len(points), one) for i, one in enumerate(points, 1)),
+        reason="" if completed else str(report.get("err") or state),
+        metrics=report.get("extra") or {},
+        curve=curve((i, (cost or 0.0) * i / len(points), one) for i, one in enumerate(points, 1)),
         began=moment(began),
     )
 

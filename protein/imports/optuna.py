@@ -15,16 +15,16 @@ from typing import Any
 
 from protein.errors import SpaceError, UsageError
 from protein.imports.runs import (
-    EQUAL_COST,
     Imported,
     Run,
     Source,
     choose,
+    curve,
     existing,
     known_cost,
-    numbers,
+    needed,
     parameters,
-    result,
+    reading,
     tables_of,
 )
 from protein.space.parameters import Categorical, Float, Integer, Parameter, Scale, free_name, parameter_name
@@ -44,17 +44,8 @@ def is_one(place: Path) -> bool:
 
 
 def read(source: Source) -> Imported:
-    """Returns the study's finished trials.
-
-    Raises:
-        UsageError: Optuna is not installed; the storage cannot be opened; the study or the objective has to be named.
-    """
-    try:
-        import optuna
-    except ImportError as error:
-        raise UsageError(
-            f"to read a study, optuna is needed ({error}); run pip install 'protein-sweep[optuna]'"
-        ) from error
+    """Returns the study's finished trials."""
+    optuna = needed("optuna", "'protein-sweep[optuna]'")
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
@@ -67,28 +58,20 @@ def read(source: Source) -> Imported:
 
 def _read(optuna: Any, source: Source) -> Imported:
     shown = without_password(source.place)
-    try:
+    with reading(f"{shown} cannot be read as a storage of Optuna", "give another"):
         storage = _storage(optuna, source.place)
         name = choose("--experiment (the study)", source.experiment, optuna.get_all_study_names(storage))
         study = optuna.load_study(study_name=name, storage=storage)
         trials = study.get_trials(deepcopy=False)
-    except UsageError:
-        raise
-    except Exception as error:  # of SQLAlchemy, its drivers and Optuna
-        raise UsageError(
-            f"{shown} cannot be read as a storage of Optuna: {' '.join(str(error).split())[:200]}"
-        ) from error
-    objective, score = _objective(study, source.score)
+    objective, score = _objective(study, source)
     maximise = study.directions[objective] == optuna.study.StudyDirection.MAXIMIZE
     finished = [trial for trial in trials if trial.state.is_finished()]
-    runs = [_run(optuna, trial, objective, source.cost) for trial in finished]
+    runs = [_run(trial, objective, source) for trial in finished]
     own, notes = _parameters(optuna, finished)
     return Imported(
-        tool="optuna",
         where=f"{shown}, study '{name}'",
         identity=f"{_absolute(shown)}, study '{name}'",
         experiment=name,
-        env=name,
         score=score,
         direction=source.direction or (Direction.MAXIMIZE if maximise else Direction.MINIMIZE),
         runs=runs,
@@ -132,16 +115,16 @@ def _absolute(place: str) -> str:
     return place if "://" in path else str(Path(path).expanduser().resolve())
 
 
-def _objective(study: Any, wanted: str | None) -> tuple[int, str]:
+def _objective(study: Any, source: Source) -> tuple[int, str]:
     """Returns the position of the objective that counts, and its name."""
     names = study.metric_names or [
         f"objective {i}" if len(study.directions) > 1 else "value" for i in range(len(study.directions))
     ]
-    name = choose("--score (the objective)", wanted, names)
+    name = source.score_of(names, what="--score (the objective)")
     return list(names).index(name), name
 
 
-def _run(optuna: Any, trial: Any, objective: int, cost: str | None) -> Run:
+def _run(trial: Any, objective: int, source: Source) -> Run:
     state, values = trial.state.name, trial.values
     value = None if values is None else float(values[objective])
     violated = [key for key, amount in getattr(trial, "constraints", {}).items() if amount > 0]
@@ -155,18 +138,18 @@ def _run(optuna: Any, trial: Any, objective: int, cost: str | None) -> Run:
         end, reason = TrialEnd.FAILED, str(trial.system_attrs.get("fail_reason") or "failed")
     elif violated:
         end, reason = TrialEnd.FAILED, f"violates constraint {violated[0]}"
-    seconds = _seconds(trial, cost)
-    end, score, reason = result(end, value, reason)
+    own = None if trial.duration is None else max(trial.duration.total_seconds(), 0.0)
+    seconds = source.seconds(own, trial.user_attrs)
     return Run(
         key=str(trial.number),
         params=_params(trial.params),
         end=end,
-        score=score,
+        score=value,
         cost_seconds=seconds,
         steps=0 if steps is None else max(int(steps), 0),
         reason=reason,
-        metrics=numbers(trial.user_attrs),
-        curve=_curve(trial.intermediate_values, seconds or 0.0),
+        metrics=trial.user_attrs,
+        curve=_curve(trial.intermediate_values, known_cost(seconds) or 0.0),
         began="" if trial.datetime_start is None else _moment(trial.datetime_start),
     )
 
@@ -182,26 +165,11 @@ def _params(values: Mapping[str, Any]) -> dict[str, ParamValue]:
     return found
 
 
-def _seconds(trial: Any, cost: str | None) -> float | None:
-    if cost == EQUAL_COST:
-        return 1.0
-    if cost is not None:
-        return known_cost(trial.user_attrs.get(cost))
-    return None if trial.duration is None else known_cost(max(trial.duration.total_seconds(), 0.0))
-
-
 def _curve(values: Mapping[int, float], seconds: float) -> tuple[Measurement, ...]:
     """Returns the intermediate values. Optuna keeps no times, so the cost is spread evenly over the steps."""
     last = max(values, default=0)
-    return tuple(
-        Measurement(
-            steps=int(step),
-            elapsed_seconds=seconds * (step + 1) / (last + 1),
-            score=float(value) if is_score(value) else None,
-        )
-        for step, value in sorted(values.items())
-        if step >= 0
-    )
+    points = sorted(values.items())
+    return curve((step, seconds * (step + 1) / (last + 1), value) for step, value in points if step >= 0)
 
 
 def _parameters(optuna: Any, trials: Sequence[Any]) -> tuple[dict[str, Parameter], list[str]]:

@@ -14,23 +14,9 @@ from typing import Any
 
 from protein.config.puffer_ini import COST_PARAMETER, range_of
 from protein.errors import SpaceError, UsageError
-from protein.imports.runs import (
-    EQUAL_COST,
-    Imported,
-    Run,
-    Source,
-    curve,
-    existing,
-    flat,
-    known_cost,
-    listed,
-    moment,
-    numbers,
-    parameters,
-    result,
-)
+from protein.imports.runs import Imported, Run, Source, curve, existing, flat, listed, moment, parameters
 from protein.space.parameters import Parameter
-from protein.types import Direction, TrialEnd
+from protein.types import Direction
 
 COST = "uptime"
 STEPS = "agent_steps"
@@ -44,11 +30,7 @@ def is_one(place: Path) -> bool:
 
 
 def read(source: Source) -> Imported:
-    """Returns the runs of the folder.
-
-    Raises:
-        UsageError: it holds no such logs, or those of several environments; the metric is not in them.
-    """
+    """Returns the runs of the folder."""
     folder = existing(source.place, "the folder of one environment's logs, as in logs/breakout", folder=True)
     files = sorted(folder.glob("*.json"))
     logs = [(path, data) for path in files if (data := _log(path)) is not None]
@@ -64,14 +46,12 @@ def read(source: Source) -> Imported:
     goal = Direction.MINIMIZE if str(sweep.get("goal")) == "minimize" else Direction.MAXIMIZE
     swept, notes = _ranges(sweep)
     return Imported(
-        tool="pufferlib",
         where=str(folder),
         identity=envs[0] or folder.name,
         experiment=envs[0] or folder.name,
-        env=envs[0] or folder.name,
         score=metric,
         direction=source.direction or goal,
-        runs=[_run(path, data, metric, source.cost) for path, data in logs],
+        runs=[_run(path, data, metric, source) for path, data in logs],
         parameters=swept,
         notes=notes,
         cost_parameter=COST_PARAMETER,
@@ -116,26 +96,19 @@ def _ranges(sweep: Mapping[str, Any]) -> tuple[dict[str, Parameter], list[str]]:
     return found, notes
 
 
-def _run(path: Path, data: Mapping[str, Any], metric: str, cost: str | None) -> Run:
+def _run(path: Path, data: Mapping[str, Any], metric: str, source: Source) -> Run:
     metrics: Mapping[str, list[Any]] = data["metrics"]
     last = {name: values[-1] for name, values in metrics.items() if isinstance(values, list) and values}
-    score = last.get(metric)
-    end, measured, reason = result(TrialEnd.COMPLETE, float(score) if isinstance(score, int | float) else None, "")
     config = flat({name: data[name] for name in SECTIONS if isinstance(data.get(name), Mapping)})
-    seconds = 1.0 if cost == EQUAL_COST else last.get(cost or COST)
-    # A file is called by its start, in milliseconds.
-    began = moment(int(path.stem) / 1000) if path.stem.isdecimal() else ""
     return Run(
         key=path.stem,
         params=parameters({name: _whole(value) for name, value in config.items()}),
-        end=end,
-        score=measured,
-        cost_seconds=known_cost(seconds),
+        score=last.get(metric),
+        cost_seconds=source.seconds(last.get(COST), last),
         steps=max(int(last[STEPS]), 0),
-        reason=reason,
-        metrics=numbers(last),
+        metrics=last,
         curve=curve(zip(metrics[STEPS], metrics.get(COST, []), metrics.get(metric, []), strict=False)),
-        began=began,
+        began=moment(int(path.stem) / 1000) if path.stem.isdecimal() else "",  # a file is called by its start
     )
 
 

@@ -15,20 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from protein.imports.runs import (
-    EQUAL_COST,
     Imported,
     Run,
     Source,
-    choose,
     curve,
     experiment_of,
     flat,
-    known_cost,
     moment,
     numbers,
     parameters,
-    require_direction,
-    result,
     table_of,
 )
 from protein.spelling import counted
@@ -47,23 +42,18 @@ def is_one(folder: Path) -> bool:
 
 
 def read(source: Source) -> Imported:
-    """Returns the folder's finished trials.
-
-    Raises:
-        UsageError: it is no such folder, or is damaged; the score or the direction has to be named.
-    """
+    """Returns the folder's finished trials."""
     folder = experiment_of(source, is_one, WHAT)
     state = table_of(max(folder.glob(_STATE)))  # of a run that was resumed, the last one has all trials
     trials = [_trial(folder, *map(_loaded, pair)) for pair in state["trial_data"]]
     asked = state.get("runner_data", {}).get("_metric")
     points = [point for _, _, _, history in trials for point in history]
     known = list(dict.fromkeys(name for point in points for name in numbers(point) if name not in _OWN))
-    score = choose("--score", source.score or (asked if asked in known else None), known)
-    direction = require_direction(source.direction, score)
-    if source.cost not in (None, EQUAL_COST):
-        choose("--cost", source.cost, [*known, _SECONDS])
+    score = source.score_of(known, asked if asked in known else None)
+    direction = source.direction_of(score)
+    source.require_cost([*known, _SECONDS])
     finished = sorted((one for one in trials if one[1] in ("TERMINATED", "ERROR")), key=lambda one: one[0])
-    runs = [_run(*one, score, source.cost) for one in finished]
+    runs = [_run(*one, score, source) for one in finished]
     longest = max((run.steps for run in runs if run.end is TrialEnd.COMPLETE), default=0)
     short = {run.key for run in runs if run.end is TrialEnd.COMPLETE and run.steps < longest}
     notes = ["Ray Tune keeps its space as a pickle, which is not read; for its ranges give --space FILE"]
@@ -73,11 +63,9 @@ def read(source: Source) -> Imported:
             " not say why one has ended"
         )
     return Imported(
-        tool="ray",
         where=str(folder),
         identity=str(folder.resolve()),
         experiment=folder.name,
-        env=folder.name,
         score=score,
         direction=direction,
         runs=[
@@ -115,28 +103,19 @@ def _trial(
 
 
 def _run(
-    key: str, status: str, config: Mapping[str, Any], points: list[Mapping[str, Any]], score: str, cost: str | None
+    key: str, status: str, config: Mapping[str, Any], points: list[Mapping[str, Any]], score: str, source: Source
 ) -> Run:
     scores = [point[score] for point in points if isinstance(point.get(score), int | float)]
     last = points[-1] if points else {}
-    seconds = 1.0 if cost == EQUAL_COST else last.get(cost or _SECONDS)
-    failed = status == "ERROR"
-    end, measured, reason = result(
-        TrialEnd.CRASHED if failed else TrialEnd.COMPLETE,
-        float(scores[-1]) if scores and not failed else None,
-        "error" if failed else "",
-    )
-    found = curve((point.get(_STEPS), point.get(_SECONDS), point.get(score)) for point in points)
-    began = last.get("timestamp")
+    failed, began = status == "ERROR", last.get("timestamp")
     return Run(
         key=key,
         params=parameters(config),
-        end=end,
-        score=measured,
-        cost_seconds=known_cost(seconds),
-        steps=found[-1].steps if found else 0,
-        reason=reason,
-        metrics={name: value for name, value in numbers(last).items() if name not in _OWN},
-        curve=found,
+        end=TrialEnd.CRASHED if failed else TrialEnd.COMPLETE,
+        score=scores[-1] if scores and not failed else None,
+        cost_seconds=source.seconds(last.get(_SECONDS), last),
+        reason="error" if failed else "",
+        metrics={name: value for name, value in last.items() if name not in _OWN},
+        curve=curve((point.get(_STEPS), point.get(_SECONDS), point.get(score)) for point in points),
         began=moment(began - float(last.get(_SECONDS) or 0.0)) if isinstance(began, int) else "",
     )

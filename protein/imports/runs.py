@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import importlib
 import json
 import math
 import sqlite3
@@ -42,36 +43,63 @@ class Source:
     direction: Direction | None = None
     params: Sequence[str] | None = None
 
+    def score_of(self, known: Iterable[str], own: str | None = None, what: str = "--score") -> str:
+        """Returns the metric that counts, of those that are known: the user's, or the tool's own."""
+        return choose(what, self.score or own, known)
+
+    def direction_of(self, score: str, own: Direction | None = None) -> Direction:
+        """Returns the user's direction, or the tool's own. Raises `UsageError` where nobody has said it."""
+        if found := self.direction or own:
+            return found
+        raise UsageError(f"say whether a higher {score} is better: --direction maximize or --direction minimize")
+
+    def require_cost(self, known: Iterable[str]) -> None:
+        """Raises `UsageError` where the user's cost is none of the metrics that are known."""
+        if self.cost not in (None, EQUAL_COST):
+            choose("--cost", self.cost, known)
+
+    def seconds(self, own: Any, metrics: Mapping[str, Any]) -> Any:
+        """Returns the cost of a run: its own duration, or what the user has chosen, as it stands in its metrics."""
+        return 1.0 if self.cost == EQUAL_COST else own if self.cost is None else metrics.get(self.cost)
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One finished run.
+    """One finished run, as a store takes it. What a tool has written may be given as it is.
+
+    A failure has a reason and no score; a run without a score, or with one that is no finite number, is one.
 
     Attributes:
         key: what the tool calls it; no other run of the source has the same.
-        params: by names that a space can have (see `names`); values that cannot be stored are left out.
+        params: by names that a space can have (see `parameters`); values that cannot be stored are left out.
         end: how it ended.
         score: as the user knows it; None for a failure.
         cost_seconds: None where it is not known.
+        steps: -1: those of the curve's last point.
         reason: why it failed or was stopped.
         git_commit: "" where it is not known.
     """
 
     key: str
     params: Mapping[str, ParamValue]
-    end: TrialEnd
+    end: TrialEnd = TrialEnd.COMPLETE
     score: float | None
     cost_seconds: float | None
-    steps: int = 0
+    steps: int = -1
     reason: str = ""
-    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    metrics: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     curve: tuple[Measurement, ...] = ()
     began: str = ""  # when, for people
     git_commit: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("key", "reason", "began", "git_commit"):
-            object.__setattr__(self, name, storable(getattr(self, name)))
+        end, score, reason = _result(self.end, number(self.score), self.reason)
+        last = self.curve[-1].steps if self.curve else 0
+        steps = last if self.steps < 0 else int(self.steps)
+        made = {"end": end, "score": score, "steps": steps, "cost_seconds": known_cost(self.cost_seconds)}
+        texts = {name: storable(getattr(self, name)) for name in ("key", "began", "git_commit")}
+        for name, value in {**made, **texts, "reason": storable(reason), "metrics": numbers(self.metrics)}.items():
+            object.__setattr__(self, name, value)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,13 +107,13 @@ class Imported:
     """All finished runs of a source, oldest first.
 
     Attributes:
-        tool: as in "optuna".
         where: the place and the experiment in words, without a password.
         identity: what stays the same when the same source is read again later.
         experiment: its name, for the sweep's.
-        env: what was trained, where the tool says that.
+        env: what was trained; "": the experiment.
         score: name of the metric that counts.
         direction: of the score.
+        tool: as in "optuna"; `protein.api.importing` fills it in.
         runs: the finished ones.
         num_unfinished: runs that were left out, because they still run or wait.
         parameters: of the tool's own space, by name; empty where it keeps none.
@@ -93,13 +121,13 @@ class Imported:
         notes: what of the tool's own space could not be taken over, a line each.
     """
 
-    tool: str
     where: str
     identity: str
     experiment: str
-    env: str
+    env: str = ""
     score: str
     direction: Direction
+    tool: str = ""
     runs: Sequence[Run]
     num_unfinished: int = 0
     parameters: Mapping[str, Parameter] = dataclasses.field(default_factory=dict)
@@ -107,12 +135,12 @@ class Imported:
     notes: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "env", self.env or self.experiment)
         for name in ("where", "identity", "experiment", "env", "score"):
             object.__setattr__(self, name, storable(getattr(self, name)))
 
 
-def result(end: TrialEnd, score: float | None, reason: str) -> tuple[TrialEnd, float | None, str]:
-    """Returns how a run ended, its score and why, so that a store takes it: a failure has a reason and no score."""
+def _result(end: TrialEnd, score: float | None, reason: str) -> tuple[TrialEnd, float | None, str]:
     if end is TrialEnd.COMPLETE and score is None:
         return TrialEnd.FAILED, None, reason or "it has no score"
     if score is not None and not is_score(score):
@@ -124,8 +152,13 @@ def result(end: TrialEnd, score: float | None, reason: str) -> tuple[TrialEnd, f
 
 def known_cost(seconds: Any) -> float | None:
     """Returns a cost that a store takes; None for what is no number of seconds, such as infinity or a text."""
-    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    return float(seconds) if number and 0 <= seconds <= MAX_COST_SECONDS else None
+    fits = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds <= MAX_COST_SECONDS
+    return float(seconds) if fits else None
+
+
+def number(value: Any) -> float | None:
+    """Returns a number; None for what is none. Raises `OverflowError` for an integer beyond every float."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def curve(points: Iterable[tuple[Any, Any, Any]]) -> tuple[Measurement, ...]:
@@ -139,14 +172,8 @@ def curve(points: Iterable[tuple[Any, Any, Any]]) -> tuple[Measurement, ...]:
             continue
         if found and (steps < found[-1].steps or seconds < found[-1].elapsed_seconds):
             continue
-        number = isinstance(score, int | float) and is_score(score)
-        found.append(
-            Measurement(
-                steps=max(int(steps), 0),
-                elapsed_seconds=float(seconds),
-                score=float(score) if number else None,
-            )
-        )
+        kept = float(score) if isinstance(score, int | float) and is_score(score) else None
+        found.append(Measurement(steps=max(int(steps), 0), elapsed_seconds=float(seconds), score=kept))
     stride = max(1, -(-len(found) // MAX_POINTS))
     return tuple(point for i, point in enumerate(found) if i % stride == 0 or i == len(found) - 1)
 
@@ -228,6 +255,14 @@ def storable(text: str) -> str:
     return text.replace("\0", "").encode("utf-8", "replace").decode()
 
 
+def needed(module: str, package: str) -> Any:
+    """Returns a module of a package that not everybody has. Raises `UsageError` where it is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise UsageError(f"to read this, a package is needed ({error}); run pip install {package}") from error
+
+
 def choose(what: str, wanted: str | None, known: Iterable[str]) -> str:
     """Returns a wanted name of several; without one, the only name there is.
 
@@ -253,13 +288,6 @@ def listed(names: Sequence[str]) -> str:
         return "none"
     more = len(names) - MAX_LISTED
     return ", ".join(names[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
-
-
-def require_direction(direction: Direction | None, score: str) -> Direction:
-    """Raises `UsageError` where it is not known whether a higher score is better."""
-    if direction is None:
-        raise UsageError(f"say whether a higher {score} is better: --direction maximize or --direction minimize")
-    return direction
 
 
 def existing(place: str, what: str, *, folder: bool = False) -> Path:
@@ -307,16 +335,21 @@ def folders_below(folder: Path, depth: int = _DEPTH) -> Iterator[Path]:
             yield from folders_below(one, depth - 1)
 
 
+@contextlib.contextmanager
+def reading(fault: str, remedy: str = "it may be damaged, or cut short: copy it again") -> Iterator[None]:
+    """Makes one line of what a library says when it cannot read a source: "`fault` (what it says); `remedy`"."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except Exception as error:  # of any library
+        raise UsageError(f"{fault} ({' '.join(str(error).split()):.200}); {remedy}") from error
+
+
 def table_of(path: Path) -> dict[str, Any]:
     """Returns a JSON file that holds an object. Raises `UsageError` for any other, such as one that was cut short."""
-    try:
+    with reading(f"{path} cannot be read as JSON"):
         data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read ({error.strerror}); give another source") from error
-    except (ValueError, RecursionError) as error:
-        raise UsageError(
-            f"{path} is damaged, or was cut short: it is no JSON ({error!s:.80}); copy it again"
-        ) from error
     if not isinstance(data, dict):
         raise UsageError(f"{path} holds no JSON object, but a {type(data).__name__}; give another source")
     return data
@@ -328,14 +361,12 @@ def tables_of(path: Path) -> set[str] | None:
     Raises:
         UsageError: it cannot be read, or is damaged.
     """
-    try:
+    with reading(f"{path} cannot be read"):
         with path.open("rb") as file:
             if file.read(15) != b"SQLite format 3":
                 return None
         with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
             return {name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")}
-    except (OSError, sqlite3.Error) as error:
-        raise UsageError(f"{path} cannot be read ({error}); give another") from error
 
 
 def _finite(value: float) -> bool:

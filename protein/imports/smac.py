@@ -12,17 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from protein.imports.runs import (
-    EQUAL_COST,
     Imported,
     Run,
     Source,
-    choose,
     experiment_of,
     known_cost,
     moment,
     own_ranges,
     parameters,
-    result,
     table_of,
 )
 from protein.space.parameters import Float, free_name
@@ -40,18 +37,13 @@ def is_one(folder: Path) -> bool:
 
 
 def read(source: Source) -> Imported:
-    """Returns the folder's finished configs.
-
-    Raises:
-        UsageError: it is no such folder, or is damaged; one of several objectives has to be named.
-    """
+    """Returns the folder's finished configs."""
     folder = experiment_of(source, is_one, WHAT)
     history, scenario = table_of(folder / "runhistory.json"), table_of(folder / "scenario.json")
-    if source.cost not in (None, EQUAL_COST):
-        choose("--cost", source.cost, ["time", "cpu_time"])
+    source.require_cost(["time", "cpu_time"])
     objectives = scenario.get("objectives", "cost")
     names = [objectives] if isinstance(objectives, str) else [str(one) for one in objectives]
-    score = choose("--score (the objective)", source.score, names)
+    score = source.score_of(names, what="--score (the objective)")
     space = folder / "configspace.json"
     ranges, notes = own_ranges(table_of(space), space) if space.is_file() else ({}, [])
     grouped: dict[tuple[int, float | None], list[Mapping[str, Any]]] = {}
@@ -63,7 +55,7 @@ def read(source: Source) -> Imported:
     budgets = sorted({budget for _, budget in grouped if budget is not None})
     budget_name = free_name("budget", taken) if len(budgets) > 1 else None
     place = names.index(score) if len(names) > 1 else None
-    made = [_run(configs[str(config)], runs, place, source.cost, budget_name) for (config, _), runs in finished.items()]
+    made = [_run(configs[str(config)], runs, place, source, budget_name) for (config, _), runs in finished.items()]
     if budget_name is not None:
         least, most = (
             float(scenario.get(f"{end}_budget") or at)
@@ -73,11 +65,9 @@ def read(source: Source) -> Imported:
         notes.append(f"the budget is the parameter '{budget_name}': a config at several budgets is several runs")
     notes += _means(list(finished.values()))
     return Imported(
-        tool="smac",
         where=str(folder),
         identity=str(folder.resolve()),
         experiment=str(scenario.get("name") or folder.name),
-        env=str(scenario.get("name") or folder.name),
         score=score,
         direction=source.direction or Direction.MINIMIZE,
         runs=sorted(made, key=lambda run: run.began),
@@ -92,7 +82,7 @@ def _run(
     config: Mapping[str, Any],
     runs: Sequence[Mapping[str, Any]],
     place: int | None,
-    cost: str | None,
+    source: Source,
     budget_name: str | None,
 ) -> Run:
     first = runs[0]
@@ -103,15 +93,16 @@ def _run(
     )
     if failed is not None:
         reason = str((failed.get("additional_info") or {}).get("error") or reason)
-    end, measured, reason = result(end, sum(costs) / len(costs) if failed is None else None, reason)
-    seconds = [known_cost(run[cost or "time"] or run["endtime"] - run["starttime"]) for run in runs]
+    seconds = sum(
+        known_cost(source.seconds(run["time"], run) or run["endtime"] - run["starttime"]) or 0.0 for run in runs
+    )
     budget = first["budget"]
     return Run(
         key=f"{first['config_id']}" + ("" if budget is None else f" at {budget:g}"),
         params=parameters({**config, **({} if budget_name is None else {budget_name: budget})}),
         end=end,
-        score=measured,
-        cost_seconds=1.0 if cost == EQUAL_COST else known_cost(sum(one or 0.0 for one in seconds)),
+        score=sum(costs) / len(costs) if failed is None else None,
+        cost_seconds=source.seconds(seconds, {}),
         reason=reason,
         began=moment(first["starttime"]),
     )

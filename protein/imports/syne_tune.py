@@ -12,25 +12,20 @@ import csv
 import io
 import json
 import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from protein.errors import UsageError
 from protein.imports.runs import (
-    EQUAL_COST,
     Imported,
     Run,
     Source,
-    choose,
     curve,
     experiment_of,
-    known_cost,
-    numbers,
     own_ranges,
     parameters,
-    result,
+    reading,
     table_of,
     text_value,
 )
@@ -39,7 +34,6 @@ from protein.types import Direction, TrialEnd
 WHAT = "a result folder of Syne Tune, which has metadata.json and results.csv.zip"
 MAX_TABLE_BYTES = 1 << 30  # that a small file may unpack to
 _TABLES = ("results.csv.zip", "results.csv")
-_ZIP = (zipfile.BadZipFile, zlib.error)  # and `RuntimeError` where it is encrypted, or packed in another way
 _SECONDS, _STEPS, _CONFIG = "st_worker_time", "st_worker_iter", "config_"
 
 
@@ -49,18 +43,13 @@ def is_one(folder: Path) -> bool:
 
 
 def read(source: Source) -> Imported:
-    """Returns the folder's finished trials.
-
-    Raises:
-        UsageError: it is no such folder, or is damaged; one of several metrics has to be named.
-    """
+    """Returns the folder's finished trials."""
     folder = experiment_of(source, is_one, WHAT)
     about = table_of(folder / "metadata.json")
     rows = _rows(folder)
     known = [str(name) for name in about.get("metric_names") or [about.get("metric")] if name]
-    score = choose("--score (the metric)", source.score, known)
-    if source.cost not in (None, EQUAL_COST):
-        choose("--cost", source.cost, [name for name in (rows[0] if rows else ()) if not name.startswith(_CONFIG)])
+    score = source.score_of(known, what="--score (the metric)")
+    source.require_cost(name for name in (rows[0] if rows else ()) if not name.startswith(_CONFIG))
     mode = about.get("metric_mode", "min")
     mode = mode[known.index(score)] if isinstance(mode, list) else mode
     scheduler = about.get("scheduler_kwargs")
@@ -69,15 +58,20 @@ def read(source: Source) -> Imported:
     for row in rows:
         by_trial.setdefault(str(row["trial_id"]), []).append(row)
     configs = {one.parent.name: one for one in folder.glob("*/config.json") if one.parent.name not in by_trial}
-    runs = [_run(key, points, scheduler, score, source.cost) for key, points in by_trial.items()]
+    runs = [_run(key, points, scheduler, score, source) for key, points in by_trial.items()]
     ended = [key for key, path in configs.items() if (path.parent / "end").is_file()]
-    runs += [_failed(key, table_of(configs[key])) for key in ended]
+    failed: dict[str, Any] = {
+        "end": TrialEnd.CRASHED,
+        "score": None,
+        "cost_seconds": None,
+        "reason": "it ended without a report",
+    }
+    runs += [Run(key=key, params=parameters(table_of(configs[key])), **failed) for key in ended]
     space = about.get("config_space")
     with contextlib.suppress(ValueError):
         space = json.loads(space) if isinstance(space, str) else space
     ranges, notes = own_ranges(space, folder / "metadata.json")
     return Imported(
-        tool="syne-tune",
         where=str(folder),
         identity=str(folder.resolve()),
         experiment=folder.name,
@@ -94,7 +88,7 @@ def read(source: Source) -> Imported:
 def _rows(folder: Path) -> list[dict[str, Any]]:
     """Returns the reports of all trials. Raises `UsageError` where the table cannot be read."""
     path = next(folder / name for name in _TABLES if (folder / name).is_file())
-    try:
+    with reading(f"{path} cannot be read as a table"):
         if path.suffix == ".zip":
             with zipfile.ZipFile(path) as archive:
                 table = archive.infolist()[0]
@@ -106,17 +100,15 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
                 text = archive.read(table).decode()
         else:
             text = path.read_text(encoding="utf-8")
-        found = list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
-        found = [{name: text_value(value) for name, value in row.items()} for row in found]
-    except (OSError, EOFError, RuntimeError, csv.Error, *_ZIP, UnicodeDecodeError, IndexError, AttributeError) as error:
-        raise UsageError(f"{path} is damaged, or was cut short ({error!s:.80}); copy it again") from error
+        rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+        found = [{name: text_value(value) for name, value in row.items()} for row in rows]
     if any("trial_id" not in row for row in found):
         raise UsageError(f"{path} has no column trial_id, so it is no table of Syne Tune; give another folder")
     return found
 
 
 def _run(
-    key: str, points: Sequence[Mapping[str, Any]], scheduler: Mapping[str, Any], score: str, cost: str | None
+    key: str, points: Sequence[Mapping[str, Any]], scheduler: Mapping[str, Any], score: str, source: Source
 ) -> Run:
     last = points[-1]
     attribute, longest = scheduler.get("time_attr"), scheduler.get("max_t")
@@ -126,32 +118,15 @@ def _run(
         end, reason = TrialEnd.CRASHED, "failed"
     elif last.get("st_decision") == "STOP" and isinstance(longest, int | float) and steps[-1] < longest:
         end, reason = TrialEnd.STOPPED_EARLY, "stopped by the scheduler"
-    value = last.get(score)
-    end, measured, reason = result(end, float(value) if isinstance(value, int | float) else None, reason)
-    found = curve((at, point.get(_SECONDS), point.get(score)) for at, point in zip(steps, points, strict=True))
     return Run(
         key=key,
         params=parameters(
             {name.removeprefix(_CONFIG): value for name, value in last.items() if name.startswith(_CONFIG)}
         ),
         end=end,
-        score=measured,
-        cost_seconds=1.0 if cost == EQUAL_COST else known_cost(last.get(cost or _SECONDS)),
-        steps=found[-1].steps if found else 0,
+        score=last.get(score),
+        cost_seconds=source.seconds(last.get(_SECONDS), last),
         reason=reason,
-        metrics=numbers(
-            {name: value for name, value in last.items() if not name.startswith((_CONFIG, "st_", "trial_id"))}
-        ),
-        curve=found,
-    )
-
-
-def _failed(key: str, config: Mapping[str, Any]) -> Run:
-    return Run(
-        key=key,
-        params=parameters(config),
-        end=TrialEnd.CRASHED,
-        score=None,
-        cost_seconds=None,
-        reason="it ended without a report",
+        metrics={name: value for name, value in last.items() if not name.startswith((_CONFIG, "st_", "trial_id"))},
+        curve=curve((at, point.get(_SECONDS), point.get(score)) for at, point in zip(steps, points, strict=True)),
     )

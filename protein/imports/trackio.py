@@ -17,7 +17,6 @@ from typing import Any
 
 from protein.errors import UsageError
 from protein.imports.runs import (
-    EQUAL_COST,
     Imported,
     Run,
     Source,
@@ -25,12 +24,10 @@ from protein.imports.runs import (
     curve,
     existing,
     flat,
-    known_cost,
     moment,
-    numbers,
+    needed,
     parameters,
-    require_direction,
-    result,
+    reading,
     tables_of,
 )
 from protein.types import Direction, TrialEnd
@@ -48,11 +45,7 @@ def is_one(place: Path) -> bool:
 
 
 def read(source: Source) -> Imported:
-    """Returns the project's runs.
-
-    Raises:
-        UsageError: it is no such place, or is damaged; the project, the score or the direction has to be named.
-    """
+    """Returns the project's runs."""
     place = Path(source.place).expanduser()
     if not place.is_file():
         place = existing(source.place, WHAT, folder=True)
@@ -68,20 +61,16 @@ def read(source: Source) -> Imported:
     ours = {key for key, config in configs.items() if _OUR_MARK in config}
     known = list(dict.fromkeys(key for point in points for key in point if key not in _COLUMNS))
     said = {str(configs[key].get(f"{_FACTS}direction")) for key in ours}
-    score = choose("--score", source.score or ("score" if ours and "score" in known else None), known)
-    direction = source.direction or (Direction(said.pop()) if len(said) == 1 and said <= set(Direction) else None)
-    direction = require_direction(direction, score)
-    if source.cost not in (None, EQUAL_COST):
-        choose("--cost", source.cost, known)
+    score = source.score_of(known, "score" if ours and "score" in known else None)
+    own = Direction(said.pop()) if len(said) == 1 and said <= set(Direction) else None
+    source.require_cost(known)
     return Imported(
-        tool="trackio",
         where=f"{path}, project '{name}'",
         identity=f"{path.resolve()}, project '{name}'",
         experiment=name,
-        env=name,
         score=score,
-        direction=direction,
-        runs=[_run(key, configs.get(key, {}), history, score, source.cost) for key, history in by_run.items()],
+        direction=source.direction_of(score, own),
+        runs=[_run(key, configs.get(key, {}), history, score, source) for key, history in by_run.items()],
         notes=[] if ours else ["Trackio does not say whether or how a run has ended: each counts as complete"],
     )
 
@@ -106,7 +95,7 @@ def _configs(path: Path) -> Path | None:
 
 def _rows(path: Path) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
     """Returns the reports in the order of their making, and the configs by run. Raises `UsageError` if damaged."""
-    try:
+    with reading(f"{path} cannot be read as a project of Trackio"):
         if path.suffix == ".db":
             with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
                 connection.row_factory = sqlite3.Row
@@ -119,17 +108,12 @@ def _rows(path: Path) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
                 ]
         else:
             tables = [_parquet(path), _parquet(_configs(path) or path)]
-    except (OSError, sqlite3.Error, ValueError, TypeError, AttributeError, KeyError) as error:
-        raise UsageError(f"{path} cannot be read as a project of Trackio ({error!s:.80}); give another") from error
     points, configs = tables
     return points, {_key(config): config for config in configs}
 
 
 def _parquet(path: Path) -> list[dict[str, Any]]:
-    try:
-        from pyarrow import parquet
-    except ImportError as error:
-        raise UsageError(f"to read {path}, pyarrow is needed; run pip install 'protein-sweep[parquet]'") from error
+    parquet = needed("pyarrow.parquet", "'protein-sweep[parquet]'")
     rows = sorted(parquet.read_table(path).to_pylist(), key=lambda row: row.get("id") or 0)
     return [_numbers({name: value for name, value in row.items() if value is not None}) for row in rows]
 
@@ -147,21 +131,18 @@ def _key(row: Mapping[str, Any]) -> str:
     return str(row.get("run_id") or row["run_name"])  # older ones have the name alone
 
 
-def _run(
-    key: str, config: Mapping[str, Any], history: Sequence[Mapping[str, Any]], score: str, cost: str | None
-) -> Run:
+def _run(key: str, config: Mapping[str, Any], history: Sequence[Mapping[str, Any]], score: str, source: Source) -> Run:
     began = _moment(config.get("_Created") or config.get("created_at") or history[0]["timestamp"])
     last: dict[str, Any] = {}
     for point in history:
         last |= {name: value for name, value in point.items() if name not in _COLUMNS}
-    value, end, reason = last.get(score), TrialEnd.COMPLETE, ""
+    end, reason = TrialEnd.COMPLETE, ""
     is_ours = _OUR_MARK in config
     if is_ours and config.get(f"{_FACTS}end") in set(TrialEnd):
         end, reason = TrialEnd(config[f"{_FACTS}end"]), str(config.get(f"{_FACTS}reason", ""))
-    end, measured, reason = result(end, float(value) if isinstance(value, int | float) else None, reason)
     along = f"curve/{score}" if is_ours else score
     points = [(_moment(point["timestamp"]) - began, point) for point in history]
-    cost = cost or ("cost_seconds" if is_ours else None)
+    own_cost = last.get("cost_seconds") if is_ours else points[-1][0]
     found = curve((point["step"], seconds, point[along]) for seconds, point in points if along in point)
     return Run(
         key=key,
@@ -173,11 +154,11 @@ def _run(
             }
         ),
         end=end,
-        score=measured,
-        cost_seconds=1.0 if cost == EQUAL_COST else known_cost(points[-1][0] if cost is None else last.get(cost)),
-        steps=max((point.steps for point in found), default=0),
+        score=last.get(score),
+        cost_seconds=source.seconds(own_cost, last),
+        steps=found[-1].steps if found else 0,
         reason=reason,
-        metrics=numbers(last),
+        metrics=last,
         curve=found if len(found) > 1 else (),
         began=moment(began),
     )

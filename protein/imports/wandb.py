@@ -23,12 +23,10 @@ from protein.imports.runs import (
     Run,
     Source,
     existing,
-    known_cost,
     listed,
-    numbers,
+    number,
     parameters,
-    require_direction,
-    result,
+    reading,
     text_value,
 )
 from protein.spelling import nearest
@@ -66,31 +64,24 @@ def is_one(place: Path) -> bool:
 
 
 def read(source: Source) -> Imported:
-    """Returns the runs of the file that is the source's place.
-
-    Raises:
-        UsageError: it is no such file; the score, the direction or the cost has to be named.
-    """
+    """Returns the runs of the file that is the source's place."""
     path = existing(source.place, "the CSV file that W&B's table of runs exports")
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file, strict=True)
-            columns = list(reader.fieldnames or [])
-            rows = list(reader)
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is no CSV file: {error}") from error
+    with reading(f"{path} is no CSV file"), path.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.DictReader(file, strict=True)
+        columns = list(reader.fieldnames or [])
+        rows = list(reader)
     if not rows:
         raise UsageError(f"{path} holds no runs; export the table again")
-    for number, row in enumerate(rows, 1):
+    for place, row in enumerate(rows, 1):
         if any(row.get(None, ())):  # its cells may stand below the wrong names
             raise UsageError(
-                f"{path}: row {number} has more cells than the header has names ({len(columns)}): a comma within a cell"
+                f"{path}: row {place} has more cells than the header has names ({len(columns)}): a comma within a cell"
                 " needs quotation marks around that; export the table again"
             )
     cells = [{name: text_value(row.get(name) or "") for name in columns} for row in rows]
-    numeric = [name for name in columns if any(_number(row[name]) is not None for row in cells)]
+    numeric = [name for name in columns if any(number(row[name]) is not None for row in cells)]
     score = _column("--score", source.score, numeric)
-    direction = require_direction(source.direction, score)
+    direction = source.direction_of(score)
     cost = _cost(source.cost, numeric)
     chosen = _params(source.params, columns, {score, cost or ""})
     if score in chosen:
@@ -111,33 +102,28 @@ def read(source: Source) -> Imported:
         if word in _UNFINISHED:
             num_unfinished += 1
             continue
-        end = _ENDS.get(word, TrialEnd.FAILED)
         why = "" if word == "finished" else word
         if isinstance(row[score], str):
             why = why or f"its score is {row[score]!r:.40}, which is no number"
-        end, measured, reason = result(end, _number(row[score]), why)
         key = _key(columns, texts)
         taken[key] = taken.get(key, 0) + 1
-        seconds = 1.0 if source.cost == EQUAL_COST else _number(row.get(cost or ""))
         runs.append(
             Run(
                 key=key if taken[key] == 1 else f"{key} ({taken[key]})",
                 params=parameters({name: row[name] for name in chosen}),
-                end=end,
-                score=measured,
-                cost_seconds=known_cost(seconds),
+                end=_ENDS.get(word, TrialEnd.FAILED),
+                score=number(row[score]),
+                cost_seconds=1.0 if cost is None else number(row[cost]),
                 steps=_steps(row),
-                reason=reason,
-                metrics=numbers({name: row[name] for name in metrics}),
+                reason=why,
+                metrics={name: row[name] for name in metrics},
                 began=str(texts.get("Created") or texts.get("Created At") or ""),
             )
         )
     return Imported(
-        tool="wandb",
         where=str(path),
         identity="",  # each export is a file of another name; runs are known by their own
         experiment=path.stem,
-        env=path.stem,
         score=score,
         direction=direction,
         runs=sorted(runs, key=lambda run: run.began),  # in ISO form; where there is none, as in the file
@@ -172,7 +158,7 @@ def _require_no_metric(chosen: Sequence[str], cells: Sequence[Mapping[str, Any]]
 
 def _why_metric(name: str, cells: Sequence[Mapping[str, Any]], score: str) -> str:
     """Returns why a column may be a metric; "" for one that does not look like one, or does not vary."""
-    column, scores = [_number(row[name]) for row in cells], [_number(row[score]) for row in cells]
+    column, scores = [number(row[name]) for row in cells], [number(row[score]) for row in cells]
     if len({value for value in column if value is not None}) < 2:
         return ""
     words = re.split(r"[^a-z0-9]+", _HUMP.sub("_", name).lower())
@@ -223,10 +209,6 @@ def _key(columns: Sequence[str], texts: Mapping[str, str]) -> str:
 
 
 def _steps(row: Mapping[str, ParamValue | None]) -> int:
-    found = [_number(row.get(name)) for name in ("global_step", "_step")]
+    found = [number(row.get(name)) for name in ("global_step", "_step")]
     value = next((one for one in found if one is not None and math.isfinite(one)), 0.0)
     return max(int(value), 0)
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
