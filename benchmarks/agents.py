@@ -29,6 +29,7 @@ import numpy as np
 from engine.synthetic import make_synthetic
 from mcp import Client, StdioServerParameters
 
+from protein.cli.mcp import unmarked
 from protein.space import Categorical, Integer, Space
 
 FAMILIES = ("ppo", "takeoff", "deceptive")  # their trials never fail
@@ -88,7 +89,7 @@ class Session:
         text = answer.content[0].text  # type: ignore[union-attr]
         if answer.is_error:
             raise RuntimeError(f"{tool}: {text}")
-        return json.loads(text)
+        return unmarked(json.loads(text))
 
     async def ended(self, sweep: str) -> None:
         while True:

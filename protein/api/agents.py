@@ -16,6 +16,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -48,6 +49,10 @@ _EVERY_SECONDS = 0.05  # between two looks at a process that starts
 _LAST_CALLS = 20  # that an answer names
 
 
+class Refused(UsageError):
+    """What is not allowed, in words of ours, of the person who allows and of the agent itself."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
     """What a person lets agents do.
@@ -69,9 +74,9 @@ class Allowance:
     workers: int = 1
 
     def check(self) -> None:
-        """Raises `UsageError` where something of it cannot be."""
+        """Raises `Refused` where something of it cannot be."""
         if not self.folder.is_dir():
-            raise UsageError(f"--folder {self.folder}: there is no such folder; give the one that agents work in")
+            raise Refused(f"--folder {self.folder}: there is no such folder; give the one that agents work in")
         file = stores.file(stores.url(self.store))
         if file is not None:
             inside(self.folder, file, "the store")
@@ -79,9 +84,9 @@ class Allowance:
         for one in self.starts:
             if is_config(one):
                 if not inside(self.folder, one, "--allow-start").is_file():
-                    raise UsageError(f"--allow-start {one}: there is no such file in {self.folder}; check its path")
+                    raise Refused(f"--allow-start {one}: there is no such file in {self.folder}; check its path")
             elif not _is_environment(one) and command_sweep.INTERPRETERS.fullmatch(command_sweep.short_name(one)):
-                raise UsageError(
+                raise Refused(
                     f"--allow-start '{one}' lets agents run any code; name the script, too, as in 'python train.py'"
                 )
 
@@ -121,28 +126,28 @@ class Used:
 
 
 def inside(folder: Path, given: str | Path, what: str) -> Path:
-    """Returns a path with its links resolved. Raises `UsageError` where it does not lie in the folder."""
+    """Returns a path with its links resolved. Raises `Refused` where it does not lie in the folder."""
     path = (folder / given).resolve()
     if not path.is_relative_to(folder):
-        raise UsageError(
-            f"{what} '{given}' lies outside of {folder}, where protein mcp works; give a path inside of it"
-        )
+        raise Refused(f"{what} '{given}' lies outside of {folder}, where protein mcp works; give a path inside of it")
     return path
 
 
 def used(store: Store, calls: Sequence[AgentCall]) -> Used:
     """Returns what the sweeps that these calls have started take of the budget."""
     sweeps = {sweep.id: sweep for sweep in store.list_sweeps()}
-    ids = {sweep.spec.name: sweep.id for sweep in sweeps.values()}
+    named = {sweep.spec.name: sweep for sweep in sweeps.values()}
     last: dict[int | str, AgentCall] = {}
     for call in filter(_grants, calls):
-        last[ids.get(call.sweep) or call.sweep if call.sweep_id is None else call.sweep_id] = call
+        begun = named.get(call.sweep)  # by a server that was killed before it could say so
+        last[begun.id if begun is not None and _is_about(call, begun) else call.sweep_id or call.sweep] = call
     known = store.summaries()
     found = Used()
     for key, call in last.items():
         given, trials = call.max_cost_seconds or 0.0, call.max_trials or 0
-        runs = not dead_owners([call.owner])
         sweep = sweeps.get(key) if isinstance(key, int) else None
+        # Of a process of another machine only the sweep's end tells that it is gone.
+        runs = _lives(call) and (sweep is None or not sweep.ended or is_local(call.owner))
         if sweep is None:  # not stored yet; or it was removed, and what it has cost is not known any more
             seconds = given if runs or call.sweep_id is not None else 0.0
             total = trials if runs or call.sweep_id is not None else 0
@@ -211,7 +216,8 @@ class Agents:
         """Starts a sweep as a process of its own, or goes on with one, and waits until it is stored.
 
         Raises:
-            UsageError: it is not allowed, or beyond the budget; or `protein sweep` has refused it.
+            Refused: it is not allowed, or beyond the budget.
+            UsageError: `protein sweep` has refused it.
         """
 
         def allow(store: Store, calls: Sequence[AgentCall]) -> AgentCall:
@@ -221,10 +227,12 @@ class Agents:
             if sweep is not None:
                 _require_own(calls, sweep)
                 ownership.refuse_beside(store, sweep)
-            same = [one for one in calls if _grants(one) and one.sweep == asked.name and _may_be(one, sweep)]
-            if not all(dead_owners([one.owner]) for one in same):
-                raise UsageError(f"sweep '{asked.name}' is being run; stop_sweep ends it")
-            return self._grant(asked, used(store, [one for one in calls if one not in same]), call)
+            same = [one for one in calls if one.sweep == asked.name and one.sweep_id is None and sweep is None]
+            same += [one for one in calls if sweep is not None and _is_about(one, sweep)]
+            if any(_grants(one) and _lives(one) for one in same):
+                raise Refused(f"sweep '{asked.name}' is being run; stop_sweep ends it")
+            granted = self._grant(asked, used(store, [one for one in calls if one not in same]), call)
+            return granted if sweep is None else dataclasses.replace(granted, sweep_id=sweep.id)
 
         arguments = {name: value for name, value in dataclasses.asdict(asked).items() if value not in (None, {})}
         call = self._call(client, "start_sweep", asked.name, arguments)
@@ -233,20 +241,20 @@ class Agents:
             try:
                 log.parent.mkdir(parents=True, exist_ok=True)
                 process = self._spawn(self._words(asked, call), log)
-            except OSError as error:
+            except (OSError, ValueError) as error:  # a text that no file can hold
                 store.end_agent_call(call.number, "", owner="")
-                raise UsageError(f"the sweep cannot be started: {error.strerror or error}") from error
+                raise UsageError(f"the sweep cannot be started: {getattr(error, 'strerror', error)}") from error
             try:
                 owner = owner_of(process.pid)
             except psutil.NoSuchProcess:
                 owner = ""
-            store.end_agent_call(call.number, "started", owner=owner)
+            store.end_agent_call(call.number, "", owner=owner)
             sweep, code = _begun(store, asked.name, process, is_new=is_new), process.poll()
             if code:
                 store.end_agent_call(call.number, "", owner="")
                 raise UsageError(f"the sweep did not start: {_error(log, code)}")
+            store.end_agent_call(call.number, "started", sweep_id=None if sweep is None else sweep.id)
             if sweep is not None:
-                store.end_agent_call(call.number, "started", sweep_id=sweep.id)
                 store.tag_sweeps([sweep.id], add_tags=[TAG])
             left = max(self._allowance.max_cost_seconds - used(store, store.agent_calls()).seconds, 0.0)
         state = "starting" if sweep is None else "runs" if code is None else "ended"
@@ -260,17 +268,17 @@ class Agents:
             sweep = stores.find(store, name)
             total, limit = store.summaries([sweep.id])[sweep.id].total, _require_own(calls, sweep).max_trials
             if limit is not None and total + len(points) > limit:
-                raise UsageError(
+                raise Refused(
                     f"{counted(len(points), 'config')}, and {counted(max(limit - total, 0), 'trial')} of the {limit} of"
                     f" sweep '{name}' are left; try fewer, or give it more by start_sweep"
                 )
-            return call
+            return dataclasses.replace(call, sweep_id=sweep.id)
 
         call = self._call(client, "try_configs", name, {"configs": list(points)})
         with self._logged(call, allow) as (store, call):
             sweep = stores.find(store, name)
             numbers = by_hand.queue(store, sweep, points, origin=f"by hand, by an agent ({client})")
-            runs = not dead_owners([_require_own(store.agent_calls(), sweep).owner])  # or it is about to
+            runs = _lives(_require_own(store.agent_calls(), sweep))  # or it is about to
             said = by_hand.queued_note(sweep, numbers, runs=runs or alive(store, sweep).life is Life.RUNS)
             store.end_agent_call(call.number, said)
         return {"trials": numbers, "note": said}
@@ -279,8 +287,9 @@ class Agents:
         """Asks a sweep that an agent has started to pause, to go on or to stop, and returns what is said to that."""
 
         def allow(store: Store, calls: Sequence[AgentCall]) -> AgentCall:
-            _require_own(calls, stores.find(store, name))
-            return call
+            sweep = stores.find(store, name)
+            _require_own(calls, sweep)
+            return dataclasses.replace(call, sweep_id=sweep.id)
 
         call = self._call(client, tool, name, {})
         with self._logged(call, allow) as (store, call):
@@ -303,7 +312,7 @@ class Agents:
                     now = allow(store, calls)
                 except ProteinError as error:
                     now, refused = call, error
-                now = dataclasses.replace(now, number=len(calls))
+                now = dataclasses.replace(now, number=len(calls), made_at=datetime.now(UTC))
                 with contextlib.suppress(TrialLost):
                     store.add_agent_call(now)
                     break
@@ -317,20 +326,18 @@ class Agents:
 
     def _call(self, client: str, tool: str, sweep: str, arguments: Mapping[str, Any]) -> AgentCall:
         if not self._allowance.starts:
-            raise UsageError(_READ_ONLY)
+            raise Refused(_READ_ONLY)
         if not is_json(arguments) or len(json.dumps(arguments)) > MAX_ARGUMENTS:
-            raise UsageError(
-                f"the arguments of {tool} are no JSON, or longer than {MAX_ARGUMENTS >> 10} KiB; give less"
-            )
+            raise Refused(f"the arguments of {tool} are no JSON, or longer than {MAX_ARGUMENTS >> 10} KiB; give less")
         now, owner = datetime.now(UTC), current_owner()
         return AgentCall(made_at=now, client=client, tool=tool, arguments=arguments, sweep=sweep, owner=owner)
 
     def _grant(self, asked: Start, others: Used, call: AgentCall) -> AgentCall:
-        """Returns the call with what it takes of the budget. Raises `UsageError` where less is left."""
+        """Returns the call with what it takes of the budget. Raises `Refused` where less is left."""
         allowed, seconds = self._allowance, asked.max_cost_seconds
         left = allowed.max_cost_seconds - others.seconds
         if seconds > left:
-            raise UsageError(
+            raise Refused(
                 f"max_cost {format_duration(seconds)} is above the {format_duration(max(left, 0.0))} that are left of"
                 f" the budget of {format_duration(allowed.max_cost_seconds)}; give less, or ask a person for a larger"
                 " --max-cost of protein mcp"
@@ -340,12 +347,12 @@ class Agents:
             left_trials = allowed.max_trials - others.trials
             trials = left_trials if trials is None else trials
             if trials > left_trials or left_trials < 1:
-                raise UsageError(
+                raise Refused(
                     f"max_trials {trials} is above the {max(left_trials, 0)} that are left of the budget of"
                     f" {allowed.max_trials} trials; give fewer, or ask a person for more --max-trials of protein mcp"
                 )
         if asked.workers + others.workers > allowed.workers:
-            raise UsageError(
+            raise Refused(
                 f"workers {asked.workers} is above the {max(allowed.workers - others.workers, 0)} that are free of"
                 f" {allowed.workers}; wait for another sweep, or stop it, or ask a person for more --workers of protein"
                 " mcp"
@@ -368,23 +375,21 @@ class Agents:
         kind = self._kind(asked.run)
         if kind == "command":
             if asked.values:
-                raise UsageError(
-                    "values are for an environment or a config; fixed values of a command stand in its space"
-                )
+                raise Refused("values are for an environment or a config; fixed values of a command stand in its space")
             if asked.space is None:
-                raise UsageError('a command needs a space, as in {"lr": {"min": 1e-4, "max": 0.1, "scale": "log"}}')
-            return ["--command=" + asked.run, f"--space={self._space(asked.space, call)}", *words]
+                raise Refused('a command needs a space, as in {"lr": {"min": 1e-4, "max": 0.1, "scale": "log"}}')
+            return ["--command=" + asked.run, f"--space={self._space(asked.space, call)}", "--clock-counts", *words]
         if asked.space is not None or asked.flags.keys() & _OF_COMMANDS:
-            raise UsageError(f"space, direction and score_regex are for a command; {asked.run} has its own")
+            raise Refused(f"space, direction and score_regex are for a command; {asked.run} has its own")
         for name, value in asked.values.items():
             section, _, key = name.partition(".")
             if not (section.isidentifier() and key.replace(".", "_").isidentifier()):
-                raise UsageError(f"value '{name:.80}' is no dotted name of a number, as in train.learning_rate")
+                raise Refused(f"value '{name:.80}' is no dotted name of a number, as in train.learning_rate")
             words.append(f"--{name}={value!r}")
         return [f"--{kind}={asked.run}", *words]
 
     def _kind(self, run: str) -> str:
-        """Returns what is to be run: "env", "config" or "command". Raises `UsageError` where it is not allowed."""
+        """Returns what is to be run: "env", "config" or "command". Raises `Refused` where it is not allowed."""
         allowed = self._allowance
         for one in allowed.starts:
             if is_config(one):
@@ -397,16 +402,16 @@ class Agents:
                 first, asked = parse(one, "--allow-start"), parse(run, "command")
                 if asked.texts[: len(first.texts)] == first.texts:
                     if more := set(asked.variables) - set(first.variables):
-                        raise UsageError(f"the placeholder {{env:{min(more)}}} is not for agents; leave it out")
+                        raise Refused(f"the placeholder {{env:{min(more)}}} is not for agents; leave it out")
                     return "command"
-        raise UsageError(f"'{run:.200}' may not be started here{nearest(run, allowed.starts)}")
+        raise Refused(f"'{run:.200}' may not be started here{nearest(run, allowed.starts)}")
 
     def _space(self, space: Mapping[str, Any] | str, call: AgentCall | None) -> Path:
         """Returns the path of a space file; one that was given as a value is written beside the sweeps."""
         if isinstance(space, str):
             path = inside(self._allowance.folder, space, "space")
-            if not is_config(path.name):
-                raise UsageError(f"space '{space:.200}' is no .toml file; give the ranges themselves, or such a file")
+            if path.suffix != ".toml":
+                raise Refused(f"space '{space:.200}' is no .toml file; give the ranges themselves, or such a file")
             return path
         try:
             text = tomli_w.dumps(space if isinstance(space.get("space"), Mapping) else {"space": space})
@@ -440,7 +445,9 @@ _OF_COMMANDS = {"direction", "score-regex"}
 
 
 def is_config(text: str) -> bool:
-    return text.endswith(".toml")
+    """Whether this is the path of a config file, and no command line that ends with one."""
+    program, _, more = text.partition(" ")
+    return text.endswith(".toml") and not (more and shutil.which(program))
 
 
 def _is_environment(text: str) -> bool:
@@ -448,24 +455,33 @@ def _is_environment(text: str) -> bool:
 
 
 def _grants(call: AgentCall) -> bool:
-    """Whether a call has given a sweep its budget. One that began none has no process: a person may use that name."""
-    return call.max_cost_seconds is not None and (call.sweep_id is not None or call.owner != "")
+    """Whether a call has given a sweep its budget. One that began no process has not: a person may use that name."""
+    began = call.owner != "" or (call.sweep_id is not None and not call.outcome.startswith(_REFUSED))
+    return call.max_cost_seconds is not None and began
 
 
-def _may_be(call: AgentCall, sweep: SweepRecord | None) -> bool:
-    """Whether a call has started the sweep of its name that is stored now, and not one that was removed."""
-    return call.sweep_id is None or (sweep is not None and call.sweep_id == sweep.id)
+def _lives(call: AgentCall) -> bool:
+    """Whether a process runs what a call has started, or is about to, as far as that can be seen.
+
+    A server may have been killed before it could say which process it has started.
+    """
+    age = (datetime.now(UTC) - call.made_at).total_seconds()
+    return not dead_owners([call.owner]) or (not call.outcome and age < START_SECONDS)
 
 
 def _is_about(call: AgentCall, sweep: SweepRecord) -> bool:
-    return call.sweep == sweep.spec.name if call.sweep_id is None else call.sweep_id == sweep.id
+    """Whether a call is about a sweep: it knew the sweep's id, or has just begun to start one of this name."""
+    if call.sweep_id is not None:
+        return call.sweep_id == sweep.id
+    since = (sweep.created_at - call.made_at).total_seconds()
+    return call.sweep == sweep.spec.name and 0.0 <= since < START_SECONDS
 
 
 def _require_own(calls: Sequence[AgentCall], sweep: SweepRecord) -> AgentCall:
-    """Returns the last call that has started a sweep. Raises `UsageError` where no agent has."""
+    """Returns the last call that has started a sweep. Raises `Refused` where no agent has."""
     own = [call for call in calls if _grants(call) and _is_about(call, sweep)]
     if not own:
-        raise UsageError(f"sweep '{sweep.spec.name}' was not started by an agent: agents only read it")
+        raise Refused(f"sweep '{sweep.spec.name}' was not started by an agent: agents only read it")
     return own[-1]
 
 

@@ -56,6 +56,7 @@ class CommandOptions:
         chdir: folder in which the command runs.
         accept_exit_codes: with which it has ended well, too, as in "1,134".
         score_range: the lowest and the highest possible score, as in "0,1"; either may be left out.
+        clock_counts: whether a trial costs at least its wall clock.
     """
 
     command: str | None = None
@@ -70,6 +71,7 @@ class CommandOptions:
     chdir: str | None = None
     accept_exit_codes: str | None = None
     score_range: str | None = None
+    clock_counts: bool = False
 
 
 def define(
@@ -107,6 +109,7 @@ def define(
         accept_exit_codes=_exit_codes(asked.accept_exit_codes),
         fixed=given.space.fixed,
         called=given.called,
+        clock_counts=asked.clock_counts,
     )
     command.check(names, [one.name for one in given.space.parameters if one.when is not None])
     program = short_name(text)

@@ -49,6 +49,7 @@ _FLAGS = {  # field of a command's settings -> what a user knows it as
     "chdir": "--chdir",
     "called": "the program's names",
     "accept_exit_codes": "--accept-exit-codes",
+    "clock_counts": "--clock-counts",
 }
 _NULL = ("null",)  # a value that is fixed to None, where one that is not given has none
 _DATA_FILE = "data.json"  # of a folder of tokens; written when it is made

@@ -158,6 +158,8 @@ class SweepArguments(StoreArguments):
     """With --command: folder in which the program runs; {directory} is the trial's own."""
     accept_exit_codes: Annotated[str | None, shown("INT[,INT...]", "(default: 0 alone)")] = None
     """With --command: exit codes with which a trial that has a score has ended well, too, as in 1,134."""
+    clock_counts: Switch = False
+    """With --command: a trial costs at least its wall clock, also where the program reports a lower cost."""
     max_silence: Annotated[str | None, shown("DURATION", "(default: 1h)")] = None
     """With --command: end a trial that writes nothing for so long."""
     accept_changes: Switch = False

@@ -60,6 +60,7 @@ SWEEP_GROUPS: Mapping[str, Sequence[str]] = {
         "resume_flag",
         "chdir",
         "accept_exit_codes",
+        "clock_counts",
         "max_silence",
         "accept_changes",
     ),

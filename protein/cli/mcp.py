@@ -5,17 +5,18 @@ is decided in `protein.api.agents`. The standard output carries the protocol alo
 whatever else prints goes to the standard error.
 """
 
+import contextlib
 import json
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from protein.api import agents, stores
-from protein.api.agents import Agents, Allowance
+from protein.api.agents import Agents, Allowance, Refused
 from protein.cli import output
 from protein.cli.arguments import (
     BestArguments,
@@ -33,9 +34,8 @@ from protein.cli.parse import Command
 from protein.cli.show import run as run_show
 from protein.cli.status import run as run_status
 from protein.cli.views import run_compare
-from protein.errors import ProteinError, UsageError
+from protein.errors import StoreMissing, UsageError
 from protein.spelling import nearest
-from protein.trainer.errors import TrainerError
 from protein.types import Request
 from protein.units import format_duration, parse_duration
 from protein.view import text
@@ -47,8 +47,12 @@ MAX_LISTED = 100  # trials or sweeps in one answer
 CURVE_POINTS = 50  # of a trial's curve in an answer
 MAX_CLIENT = 60  # characters of what a client calls itself
 OPEN, CLOSE = "<untrusted>", "</untrusted>"
-_FREE = ("client", "ended", "log", "note", "notes", "origin", "outcome", "reason", "tags")  # keys of texts for people
-_PLAIN = re.compile(r"[A-Za-z0-9_.:+\-/@%]{0,100}")  # a name, a number or a time: no sentence
+# Keys of texts that are words of ours or times; all other texts may come from elsewhere.
+_OURS = {"answer", "basis", "direction", "end", "figure", "figures", "kind", "life", "requested", "state", "tool"}
+_OURS |= {"created_at", "started_at", "finished_at"}
+# Keys below which names are keys: of params, metrics, sweeps and environments.
+NAMED = {"params", "metrics", "timings", "labels", "differences", "by_environment", "num_seeds", "values"}
+_FIELD = re.compile(r"[a-z_]+")
 _MARK = re.compile(r"<(?=\W*untrusted)", re.IGNORECASE)
 _INSTRUCTIONS = (
     f"Sweeps of hyperparameters: read what they have found, start and steer them under a budget that a person has set."
@@ -99,24 +103,43 @@ def allowance(arguments: McpArguments) -> Allowance:
     return found
 
 
-def marked(value: Any, key: str = "") -> Any:
-    """Returns plain data in which each text that may hold a sentence is marked as data, cleaned and cut.
+def marked(value: Any, key: str = "", named: Collection[str] = NAMED) -> Any:
+    """Returns plain data in which each text and name that is not ours is marked as data, cleaned and cut.
 
     What can be written inside of a mark cannot end it.
+
+    Args:
+        value: what is answered.
+        key: below which it stands.
+        named: keys below which names are keys.
     """
+    below = key if key == "params" else ""  # whose values may be tables, too
+    if isinstance(value, dict) and key in named:  # below a name, a key such as "state" is not ours
+        return {marked(str(name)): marked(one, below, named) for name, one in value.items()}
     if isinstance(value, dict):
-        return {marked(str(name)): marked(one, str(name)) for name, one in value.items()}
+        return {n if _FIELD.fullmatch(n) else marked(n): marked(one, n, named) for n, one in value.items()}
     if isinstance(value, list | tuple):
-        return [marked(one, key) for one in value]
-    if not isinstance(value, str) or (_PLAIN.fullmatch(value) and key not in _FREE) or not value:
+        return [marked(one, below if isinstance(one, dict) else key, named) for one in value]
+    if not isinstance(value, str) or key in _OURS or not value:
         return value
     shown = text.cleaned(value, text.MAX_TEXT).encode("utf-8", "replace").decode()
     return OPEN + _MARK.sub("‹", shown) + CLOSE
 
 
-def _answer(value: Any, *, plain: Sequence[str] = ()) -> str:
-    """Returns an answer; what stands under the keys `plain` was written by the person who started the server."""
-    shown = {**marked(value), **{key: value[key] for key in plain if key in value}} if plain else marked(value)
+def unmarked(value: Any) -> Any:
+    """Returns arguments without the marks that an agent has copied from an answer."""
+    if isinstance(value, dict):
+        return {unmarked(name): unmarked(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return list(map(unmarked, value))
+    return value.removeprefix(OPEN).removesuffix(CLOSE) if isinstance(value, str) else value
+
+
+def _answer(value: Any, *, plain: str = "", named: Collection[str] = ()) -> str:
+    """Returns an answer; what stands under the key `plain` was written by the person who started the server."""
+    shown = marked(value, named=NAMED.union(named))
+    if plain in value:
+        shown[plain] = value[plain]
     return json.dumps(shown, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
@@ -151,15 +174,14 @@ def make_server(allowed: Allowance) -> "MCPServer[Any]":
             if unknown := [one for one in arguments if one not in known]:
                 raise ToolError(f"{name} takes no '{unknown[0]:.80}'{nearest(unknown[0], known)}")
             try:
-                return await super().call_tool(name, arguments, context)
+                return await super().call_tool(name, unmarked(arguments), context)
             except ToolError as error:
                 cause = error.__cause__
                 if isinstance(cause, ValidationError):
                     first = cause.errors()[0]
                     raise ToolError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from cause
-                if isinstance(cause, ProteinError | TrainerError):
-                    raise ToolError(" ".join(text.cleaned(str(cause), text.MAX_TEXT).split())) from cause
-                raise
+                said = " ".join(text.cleaned(str(cause or error), text.MAX_TEXT).split())
+                raise ToolError(said if isinstance(cause, Refused) else marked(said)) from cause
 
     server = Server("protein", instructions=_INSTRUCTIONS, version=version("protein-sweep"), log_level="WARNING")
     store, doer = allowed.store, Agents(allowed)
@@ -171,9 +193,12 @@ def make_server(allowed: Allowance) -> "MCPServer[Any]":
         return text.cleaned("an unnamed client" if given is None else given.client_info.name, MAX_CLIENT)
 
     @reads
-    def list_sweeps() -> str:
+    def list_sweeps() -> list[str]:
         """Lists the last sweeps of the store with their progress and best measured trial."""
-        return _answer(_asked(run_status, StatusArguments(store=store, json=True))[-MAX_LISTED:])
+        found: list[Any] = []
+        with contextlib.suppress(StoreMissing):
+            found = _asked(run_status, StatusArguments(store=store, json=True))[-MAX_LISTED:]
+        return [_answer(found), *([] if found else ["this store holds no sweep yet"])]
 
     @reads
     def status(sweep: str) -> str:
@@ -184,7 +209,7 @@ def make_server(allowed: Allowance) -> "MCPServer[Any]":
     def list_trials(sweep: str, last: int = 20) -> str:
         """Lists a sweep's last trials, at most 100: params, score, cost, state, reason."""
         if not 1 <= last <= MAX_LISTED:
-            raise UsageError(f"last {last} must be from 1 to {MAX_LISTED}")
+            raise Refused(f"last {last} must be from 1 to {MAX_LISTED}")
         trials = _asked(run_show, ShowArguments(store=store, sweep=sweep, json=True))["trials"]
         return _answer({"sweep": sweep, "of": len(trials), "trials": trials[-last:]})
 
@@ -204,7 +229,8 @@ def make_server(allowed: Allowance) -> "MCPServer[Any]":
     @reads
     def compare(sweeps: list[str]) -> str:
         """Compares two or more sweeps: best score, hypervolume, how soon it was found, with intervals over seeds."""
-        return _answer(_asked(run_compare, CompareArguments(store=store, sweeps=tuple(sweeps), json=True)))
+        found = _asked(run_compare, CompareArguments(store=store, sweeps=tuple(sweeps), json=True))
+        return _answer(found, named=("best", "front"))  # by environment
 
     @reads
     def laws(sweep: str, at: str | None = None) -> str:
@@ -221,7 +247,7 @@ def make_server(allowed: Allowance) -> "MCPServer[Any]":
     @reads
     def budget() -> str:
         """Tells what may be started here, how much of the person's budget is left, and the last calls."""
-        return _answer(doer.budget(), plain=("may_start",))
+        return _answer(doer.budget(), plain="may_start")
 
     @writes
     def start_sweep(
@@ -290,7 +316,7 @@ def make_server(allowed: Allowance) -> "MCPServer[Any]":
 
 def _at_least_1(name: str, value: int | None) -> int | None:
     if value is not None and value < 1:
-        raise UsageError(f"{name} {value} is below the limit of 1; use 1 or more")
+        raise Refused(f"{name} {value} is below the limit of 1; use 1 or more")
     return value
 
 

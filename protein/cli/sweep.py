@@ -255,7 +255,7 @@ def _runs_command(arguments: SweepArguments) -> bool:
                 raise UsageError(f"{flag} is for our trainer, --command for another program; give one of them")
         return True
     for name in _OF_COMMANDS:
-        if getattr(arguments, name) not in (None, ()):
+        if getattr(arguments, name):
             raise UsageError(f"--{name.replace('_', '-')} goes with --command; give the program to run")
     return False
 

@@ -16,7 +16,7 @@ _OF_SWEEP = (
     "store name max_cost max_trial_cost max_trials require stop_when confirm_share max_trial_memory min_free_disk"
     " workers pin_cores gpus gpus_per_trial trials_per_gpu max_trial_gpu_memory method warm_start seed early_stopping"
     " continue_trials calibrate until on_trial on_finish on_trouble tracker backend artifacts trial_cores resources"
-    " slurm_options direction score_range resume_flag accept_exit_codes max_silence accept_changes verbose"
+    " slurm_options direction score_range resume_flag accept_exit_codes clock_counts max_silence accept_changes verbose"
 )
 OPTIONS: dict[str, Any] = {
     **dict.fromkeys(_OF_SWEEP.split()),

@@ -45,7 +45,7 @@ _PREFIX = "hydra.sweeper."
 _FOLDER = "hydra.sweep.dir"  # as the program's config has it, in which it may be a time stamp
 _JOBS = "folder of jobs"  # where it was when the sweep began
 _OF_SPACE = ("params", "when", "constraints", "cost_parameter", "start")
-_SWITCHES = ("accept_changes", "verbose")
+_SWITCHES = ("clock_counts", "accept_changes", "verbose")
 _REPEATED = ("require", "tracker")
 _MULTIRUN, _RESULTS = "multirun.yaml", "optimization_results.yaml"  # which Hydra's sweepers write into their folder
 # Of Hydra's own overrides, those that the sweep gives to its trials itself, and those that only a multirun reads.

@@ -14,7 +14,8 @@ How a command ends:
 - It costs more than it may: it is stopped, with its last score (`Job.at_limit`).
 
 The cost is the wall clock of the process, its start included, because that is what is paid; or what it reports. A
-command that was killed has also spent the time since its last report.
+command that was killed has also spent the time since its last report. Where the clock counts, the cost is the larger of
+both, so that no command runs longer than it may cost, whatever it reports.
 """
 
 import collections
@@ -126,6 +127,7 @@ class CommandSettings:
         fixed: values that the command gets beside the searched ones.
         called: what the command calls a parameter, where that is another name.
         in_trial: what is appended to the command line of every trial of the sweep, and of no other run.
+        clock_counts: whether a trial costs at least its wall clock, where the command reports less.
     """
 
     text: str
@@ -142,13 +144,14 @@ class CommandSettings:
     fixed: Mapping[str, ParamValue] = dataclasses.field(default_factory=dict)
     called: Called = dataclasses.field(default_factory=dict)
     in_trial: str = ""
+    clock_counts: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the settings as JSON-able data."""
         called = {name: list(parts) for name, parts in self.called.items()}
         # Stores that are older have none of these.
         later: dict[str, Any] = {"called": called, ACCEPT: list(self.accept_exit_codes), "metrics": dict(self.metrics)}
-        later["in_trial"] = self.in_trial
+        later |= {"in_trial": self.in_trial, "clock_counts": self.clock_counts}
         plain = {**dataclasses.asdict(self), "fixed": dict(self.fixed)}
         return {key: later.get(key, value) for key, value in plain.items() if later.get(key, True)}
 
@@ -484,8 +487,8 @@ class CommandRecord(Record):
                 self._take_line(bytes(rest), pipe)
         self._buffers = {pipe: bytearray() for pipe in self.pipes}
         # Points that were read late are moved to its end: the sweep may have been held up, as by a store that was away.
-        if self._cost_seconds is None and self._fresh:
-            end = max(self._wall_seconds(self.process.ended_at), self._given_seconds)
+        if self._by_clock and self._fresh:
+            end = max(self._cost(self.process.ended_at), self._given_seconds)
             self._fresh = [
                 dataclasses.replace(point, elapsed_seconds=min(point.elapsed_seconds, end)) for point in self._fresh
             ]
@@ -502,7 +505,6 @@ class CommandRecord(Record):
             source: the pipe or file that it comes from. Two of them tell no order.
         """
         now = time.monotonic()
-        run_seconds = self._wall_seconds(now)
         if self._metrics:
             said = dataclasses.replace(said, metrics={**self._metrics, **said.metrics})
             self._metrics = {}
@@ -535,7 +537,7 @@ class CommandRecord(Record):
         self.add(
             Measurement(
                 steps=steps,
-                elapsed_seconds=run_seconds if self._cost_seconds is None else self._cost_seconds,
+                elapsed_seconds=self._cost(now),
                 score=stored_score(score, self._backend.direction),
                 metrics=said.metrics,
             )
@@ -564,15 +566,23 @@ class CommandRecord(Record):
         until = self.process.ended_at if self.process.ended else now
         return until - self.process.began - self.process.paused_seconds(self.process.began, until)
 
+    @property
+    def _by_clock(self) -> bool:
+        """Whether its cost grows with the wall clock, and not with its reports alone."""
+        return self._cost_seconds is None or self._settings.clock_counts
+
+    def _cost(self, now: float) -> float:
+        own = self._cost_seconds or 0.0
+        return max(self._wall_seconds(now), own) if self._by_clock else own
+
     def wall_cost(self, now: float) -> float | None:
-        return None if self._cost_seconds is not None else self._wall_seconds(now)
+        return self._cost(now) if self._by_clock else None
 
     def seconds_to_cap(self, now: float) -> float | None:
         if self.cap is None:
             return None
-        if self._cost_seconds is not None:
-            return 0.0 if self._cost_seconds >= self.cap else None
-        return self.cap - self._wall_seconds(now)
+        left = self.cap - self._cost(now)
+        return left if self._by_clock or left <= 0 else None
 
     def in_reference(self, event: Event) -> Event:
         return in_reference(event, self._factor, self._behind)
@@ -603,11 +613,12 @@ class CommandRecord(Record):
 
     def _final_cost_seconds(self) -> float:
         ended_at = self.process.ended_at
+        clock = max(self._cost(ended_at), self.last.elapsed_seconds if self.last else 0.0) if self._by_clock else 0.0
         if self._cost_seconds is None:
-            return max(self._wall_seconds(ended_at), self.last.elapsed_seconds if self.last else 0.0)
+            return clock
         was_killed = self._final is None and (self.process.is_lost or self.process.ended_by != 0)
         since = max(ended_at - self._cost_at - self.process.paused_seconds(self._cost_at, ended_at), 0.0)
-        return self._cost_seconds + (since if was_killed else 0.0)
+        return max(self._cost_seconds + (since if was_killed else 0.0), clock)
 
     @property
     def _ended_well(self) -> bool:

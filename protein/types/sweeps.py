@@ -134,7 +134,7 @@ class AgentCall:
         tool: that was called.
         arguments: of the call, as plain JSON.
         sweep: name of the sweep that the call is about.
-        sweep_id: of the sweep that it has started; None: none, or it is not known yet.
+        sweep_id: of that sweep, also of one that the call has started; None: there is none, or it is not known yet.
         max_cost_seconds: what the whole sweep may cost since this call; None: the call changed no budget.
         max_trials: how many trials the whole sweep may have since this call; None: any number.
         workers: trials of the sweep that run at the same time.

@@ -182,7 +182,7 @@ class Ended:
     ended = True
     is_lost = from_outside = False
     requested_end = None
-    ended_by = 0
+    ended_by: int = 0
 
     @property
     def ended_at(self) -> float:
@@ -224,6 +224,41 @@ def test_a_cost_is_charged_once_whether_a_program_counts_it_on_or_anew(
     else:  # what a step and a start after a checkpoint cost is not told
         assert program.account - 1e-6 <= program.stored <= program.spent + 1e-6
         assert program.stored >= program.spent - len(runs) * interval - 1e-6
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    ran=st.floats(1.0, 1000.0),
+    told=st.lists(st.floats(0.0, 2000.0), max_size=4),
+    spent=st.floats(0.0, 400.0),
+    counts=st.booleans(),
+    killed=st.booleans(),
+)
+def test_a_trial_costs_at_least_its_clock_where_that_counts(
+    ran: float, told: list[float], spent: float, counts: bool, killed: bool
+) -> None:
+    """Whatever it reports, it has nothing left at its cap, and what goes on has the rest of it alone."""
+    backend, began = CommandBackend(Direction.MAXIMIZE), time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        one = job(Path(folder), "true", clock_counts=counts)
+        one = dataclasses.replace(one, spent_seconds=spent, config={**one.config, "max_seconds": 500.0})
+        record = CommandRecord(backend, one, CommandSettings.from_config(one.config), ["true"], Path(folder))
+        record.process = Ended(began=began - ran, ended_by=int(killed))  # type: ignore[assignment]
+        for seconds in told:
+            record.take(f'{{"score": 1, "cost_seconds": {seconds!r}}}\n'.encode(), "report")
+        assert record.wall_cost(time.monotonic()) is None or counts or not told
+        left = record.seconds_to_cap(time.monotonic())
+        record.close()
+        points, cost = record.take_measurements(), record.outcome().cost_seconds
+    backend.close()
+    reported = 0.0 if not told else max(max(told) - record._costs_count_from, 0.0)
+    if counts or not told:
+        assert left is not None and left <= 500.0 - spent - max(ran, reported) + 1e-6
+        assert cost >= max(ran, reported) and all(point.elapsed_seconds >= ran - 1e-6 for point in points)
+    else:
+        assert left is None or reported >= 500.0 - spent
+        assert cost == pytest.approx(reported, abs=1.0)
+    assert [point.elapsed_seconds for point in points] == sorted(point.elapsed_seconds for point in points)
 
 
 def test_a_trial_that_continues_another_one_does_not_pay_for_it(backend: CommandBackend, tmp_path: Path) -> None:
