@@ -1,7 +1,7 @@
 """What is kept of a sweep and its files: renaming and removing it, and deleting checkpoints that nothing needs.
 
 Kept are the checkpoints of the measured and the expected front, of every answer of `protein best`, of trials that have
-not ended, and of those that they continue. In a sweep that continues trials, what a finished trial can go on from is
+not ended, of those that they continue, and of those with which other sweeps of the store begin (`policy.init_from`). In a sweep that continues trials, what a finished trial can go on from is
 kept, too. Logs and configs are small and stay. The store is not changed: it keeps saying where a checkpoint was, and
 views say that it is gone.
 
@@ -17,12 +17,14 @@ import shutil
 import signal
 import stat
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from protein.api import recommended, stores, sweep_files
 from protein.api.definition import check_name
+from protein.api.training import INIT_FROM
 from protein.engine import pareto
 from protein.engine.sample import sampled
 from protein.errors import UsageError
@@ -163,12 +165,16 @@ class Freed:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaning:
-    """What can be deleted of a sweep, which trials keep checkpoints, and which of these only to be continued."""
+    """What can be deleted of a sweep, and which trials keep checkpoints.
+
+    Of these some do so only to be continued, and some only because the sweeps of these names begin with them.
+    """
 
     sweep: SweepRecord
     freed: Sequence[Freed]
     kept: Sequence[int]
     to_go_on: Sequence[int] = ()
+    to_begin: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
     @property
     def num_bytes(self) -> int:
@@ -176,12 +182,17 @@ class Cleaning:
 
 
 def plan_cleaning(
-    sweep: SweepRecord, trials: Sequence[TrialRecord], folder: SweepFolder, *, goes_on: bool = True
+    sweep: SweepRecord,
+    trials: Sequence[TrialRecord],
+    folder: SweepFolder,
+    *,
+    goes_on: bool = True,
+    begun: Mapping[Path, str] = MappingProxyType({}),
 ) -> Cleaning:
     """Returns what can be deleted of a sweep.
 
     No process runs the sweep. Of each curve one point is enough. `goes_on`: it may get more budget, so that trials may
-    still be continued.
+    still be continued. `begun` is what `beginnings` returns.
     """
     trials = [resuming.located(trial, folder.path) for trial in trials]
     needed = needed_trials(sweep, trials)
@@ -190,16 +201,20 @@ def plan_cleaning(
     candidates: dict[Path, int] = {}
     kept: list[int] = []
     to_go_on: list[int] = []
+    to_begin: dict[int, str] = {}
     for trial in trials:
         whole = trial.number in needed or not trial.state.finished
         resumes = can_continue and trial.state.finished and resuming.resumable_seconds(trial) is not None
         found = list(_checkpoints(trial, folder))
-        if found and (whole or resumes):
+        users = [] if whole else [begun[path] for _, path in found if path in begun]
+        if users:
+            to_begin[trial.number] = users[0]
+        if found and (whole or resumes or users):
             kept.append(trial.number)
-            if not whole:
+            if resumes and not whole:
                 to_go_on.append(trial.number)
         for kind, path in found:
-            if whole or (resumes and kind == CONTINUABLE):
+            if whole or path in begun or (resumes and kind == CONTINUABLE):
                 kept_paths.add(path)
             else:
                 candidates.setdefault(path, trial.number)
@@ -215,7 +230,23 @@ def plan_cleaning(
     ]
     freed.sort(key=lambda one: (one.trial, str(one.path)))
     distinct = [one for i, one in enumerate(freed) if not any(_within(one.path, other.path) for other in freed[:i])]
-    return Cleaning(sweep=sweep, freed=distinct, kept=kept, to_go_on=to_go_on)
+    return Cleaning(sweep=sweep, freed=distinct, kept=kept, to_go_on=to_go_on, to_begin=to_begin)
+
+
+def beginnings(sweeps: Iterable[SweepRecord], folder: SweepFolder) -> dict[Path, str]:
+    """Returns the files of a sweep's folder with which agents of other sweeps begin, each with one such sweep's name.
+
+    A sweep that has ended may get more budget, and then further trials of it begin so.
+    """
+    found: dict[Path, str] = {}
+    for sweep in sweeps:
+        section, parameters = sweep.spec.config.get("policy"), sweep.spec.space.get("parameters", ())
+        given = [section.get("init_from") if isinstance(section, Mapping) else None]
+        for one in parameters:
+            given += one.get("choices", ()) if one.get("name") == INIT_FROM else ()
+        inner = (folder.inner(Path(one)) for one in given if isinstance(one, str) and one)
+        found |= {path: sweep.spec.name for path in inner if path is not None}
+    return found
 
 
 def clean(plan: Cleaning) -> Iterator[Freed]:
@@ -362,6 +393,7 @@ class Removal:
         folder: the sweep's folder.
         real: the same with links above it resolved; None: it is missing, or behind a link.
         left: names in the folder that are none of its trials', and stay.
+        begun: names of other sweeps whose agents begin with files of it.
     """
 
     sweep: SweepRecord
@@ -371,6 +403,7 @@ class Removal:
     folder: Path
     real: Path | None
     left: Sequence[str]
+    begun: Collection[str] = ()
 
 
 def plan_removal(store: "WholeStore", store_url: str, name: str, artifacts: Path | None = None) -> Removal:
@@ -392,6 +425,7 @@ def plan_removal(store: "WholeStore", store_url: str, name: str, artifacts: Path
         folder=folder.path,
         real=folder.real,
         left=folder.strangers(numbers),
+        begun=set(beginnings((one for one in store.list_sweeps() if one.id != sweep.id), folder).values()),
     )
 
 

@@ -184,6 +184,8 @@ def run_remove(command: Command) -> int:
         files = f"the {format_size(removal.num_bytes)} of files of its trials in {place}"
         what = f"sweep '{arguments.sweep}' with {counted(removal.num_trials, 'trial')}"
         what += "" if arguments.keep_files or not removal.paths else f", and {files}"
+        if removal.begun and not arguments.keep_files:
+            what += f", with which agents of {', '.join(sorted(removal.begun))} begin"
         if not arguments.yes and not _agreed(what):
             raise UsageError("nothing was removed; give --yes to remove it without being asked")
         keeping.remove(store, removal, keep_files=arguments.keep_files)
@@ -224,7 +226,9 @@ def run_clean(command: Command) -> int:
             with working(f"looking at the files of {sweep.spec.name}"):
                 trials = store.trials(sweep.id, curves=False, last_points=True)
                 folder = SweepFolder.of(url, sweep.spec.name, artifacts)
-                plans.append(keeping.plan_cleaning(sweep, trials, folder, goes_on=not arguments.finished))
+                begun = keeping.beginnings((one for one in store.list_sweeps() if one.id != sweep.id), folder)
+                goes_on = not arguments.finished
+                plans.append(keeping.plan_cleaning(sweep, trials, folder, goes_on=goes_on, begun=begun))
     for plan in plans:
         if not arguments.json:
             console.print(_cleaned(plan, arguments.dry_run), soft_wrap=True)
@@ -237,7 +241,7 @@ def run_clean(command: Command) -> int:
     if arguments.json:
         left_alone = [_cleaned_plain(keeping.Cleaning(sweep=sweep, freed=(), kept=()), True) for sweep in running]
         for one in left_alone:  # nobody has looked which checkpoints of it are needed
-            one |= {"runs": True, "kept": None, "to_go_on": None}
+            one |= {"runs": True, "kept": None, "to_go_on": None, "to_begin": None}
         print_json([_cleaned_plain(plan, arguments.dry_run) for plan in plans] + left_alone)
     elif freed:
         console.print(f"freed {format_size(freed)}", soft_wrap=True)
@@ -249,6 +253,9 @@ def _cleaned(plan: keeping.Cleaning, dry_run: bool) -> str:
     kept = f"{counted(len(plan.kept), 'trial keeps its', 'trials keep their')} checkpoints"
     if number := len(plan.to_go_on):
         kept += f", {number} of them to be continued (--finished frees {'this' if number == 1 else 'these'}, too)"
+    if plan.to_begin:
+        users = ", ".join(f"'{name}'" for name in sorted(set(plan.to_begin.values())))
+        kept += f", {len(plan.to_begin)} of them because agents of {users} begin with these"
     if not plan.freed:
         return f"{plan.sweep.spec.name}: nothing to delete; {kept}"
     what = f"checkpoints of {trials} {'trial' if trials == 1 else 'trials'}, {format_size(plan.num_bytes)}"
@@ -264,4 +271,5 @@ def _cleaned_plain(plan: keeping.Cleaning, dry_run: bool) -> dict[str, object]:
         "files": [{"trial": one.trial, "path": str(one.path), "bytes": one.num_bytes} for one in plan.freed],
         "kept": list(plan.kept),
         "to_go_on": list(plan.to_go_on),
+        "to_begin": list(plan.to_begin),
     }

@@ -14,11 +14,11 @@ import damage
 import pytest
 import rich_store
 from commands import Run
-from store_samples import LEASE_SECONDS, complete, new_sweep, points, start
+from store_samples import LEASE_SECONDS, complete, new_sweep, points, start, sweep_spec
 
 import protein
 from protein import storage
-from protein.api import keeping
+from protein.api import keeping, stores
 from protein.api.keeping import SweepFolder
 from protein.api.sweep_files import Moved
 from protein.cli import main, output
@@ -295,6 +295,7 @@ def test_a_sweep_that_runs_is_left_alone(with_files: Path, run: Run) -> None:
         "files": [],
         "kept": None,
         "to_go_on": None,
+        "to_begin": None,
     }
     assert remaining(with_files) == before
     store.close()
@@ -415,6 +416,23 @@ def test_plan_of_trials_that_can_be_continued(with_files: Path) -> None:
     assert f", {number} of them to be continued (--finished frees these, too)" in cleaning_line(kept, True)
     done = keeping.plan_cleaning(engine, trials, folder, goes_on=False)
     assert {one.path.name for one in done.freed} == {"checkpoint.safetensors", "state.bin"}
+
+
+@pytest.mark.parametrize("swept", [False, True])
+def test_checkpoints_with_which_other_sweeps_begin_are_kept(with_files: Path, run: Run, swept: bool) -> None:
+    before = run.json("clean s --dry-run --json")[0]
+    one = next(one for one in before["files"] if one["path"].endswith(".safetensors"))
+    path = str(Path(one["path"]).absolute())
+    space = {"parameters": [{"type": "choice", "name": "policy.init_from", "choices": ["", path]}]} if swept else {}
+    config = {"policy": {"init_from": "" if swept else path}}
+    with stores.opened(None) as store:
+        store.create_sweep(dataclasses.replace(sweep_spec("stage2"), space=space, config=config), 600.0)
+    after = run.json("clean s --json")[0]
+    assert after["to_begin"] == [one["trial"]] and Path(path).is_file()
+    assert [file for file in before["files"] if file["path"] != one["path"]] == after["files"]
+    assert "1 of them because agents of 'stage2' begin with these" in " ".join(run("clean s").split())
+    assert run.json("clean stage2 --json")[0]["to_begin"] == []
+    assert ", with which agents of stage2 begin" in " ".join(run("rm s --yes").split())
 
 
 def test_load_gives_data_frames(filled: Path) -> None:
