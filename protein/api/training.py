@@ -22,7 +22,8 @@ from protein.api import stores
 from protein.config.layers import Layers
 from protein.config.resolve import file_name
 from protein.envs_c import EnvSpec
-from protein.errors import ProteinError, UsageError, remedy
+from protein.errors import ProteinError, StoreMissing, UsageError, remedy
+from protein.names import is_name
 from protein.sweep import resuming
 from protein.trainer import environments, kinds
 from protein.trainer.config import RunConfig, check_batch
@@ -150,6 +151,8 @@ def _checkpoint(name: str, store_url: str | None, *, for_sweep: bool) -> Path:
     sweep_name, _, number = name.rpartition("/")
     by_trial = bool(sweep_name) and number.isdecimal()
     unknown = f"{INIT_FROM}: {name} is no checkpoint and no run's folder"
+    if not is_name(sweep_name if by_trial else name):
+        raise UsageError(f"{unknown}; check its path")
     try:
         with stores.opened(store_url) as store:
             sweep = stores.find(store, sweep_name if by_trial else name)
@@ -157,6 +160,11 @@ def _checkpoint(name: str, store_url: str | None, *, for_sweep: bool) -> Path:
                 trials: Sequence[TrialRecord] = [stores.find_trial(store, sweep, int(number))]
             else:
                 trials = Answers(store, sweep).recommendation(None).chosen.trials  # all of them runs of one config
+    except StoreMissing as error:
+        shown, what = stores.shown(store_url), "trial" if by_trial else "sweep"
+        raise UsageError(
+            f"{unknown}; and it is no {what}, as there is no store {shown}: name that of the sweep with --store"
+        ) from error
     except ProteinError as error:
         raise UsageError(f"{unknown}; and {error}") from error
     folder = stores.artifact_directory(stores.url(store_url), sweep.spec.name)

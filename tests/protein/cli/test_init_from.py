@@ -55,7 +55,7 @@ def test_what_cannot_be_begun_with_is_one_line_and_nothing_is_made(agent: Path, 
     for name, said in (
         ("none", "policy.init_from: none is no checkpoint and no run's folder; and there is no sweep 'none'"),
         ("pong/99", "policy.init_from: pong/99 is no checkpoint and no run's folder; and sweep 'pong' has no trial 99"),
-        ("pong/²", "policy.init_from: pong/² is no checkpoint and no run's folder; and there is no sweep 'pong/²'"),
+        ("pong/²", "policy.init_from: pong/² is no checkpoint and no run's folder; check its path"),
         ("pong/0", "policy.init_from: trial pong/0 has left no checkpoint; name another one"),
         ("text.safetensors", f"policy.init_from: {Path.cwd()}/text.safetensors is no whole checkpoint; name another"),
         ("own.safetensors", "it was trained with policy.module mine:Net, not : use the same [policy] settings"),
