@@ -335,6 +335,11 @@ def rename(store: "WholeStore", store_url: str, old: str, new: str, artifacts: P
         raise UsageError(f"sweep '{old}' has this name already; give another")
     sweep_files.require_idle(store, sweep, "renamed")
     before, after = (SweepFolder.of(store_url, name, artifacts) for name in (old, new))
+    if users := sorted(set(beginnings((one for one in store.list_sweeps() if one.id != sweep.id), before).values())):
+        raise UsageError(
+            f"agents of sweep '{users[0]}' begin with checkpoints of '{old}', which it names by their paths; keep the"
+            f" name, or remove '{users[0]}' first"
+        )
     trials = store.trials(sweep.id, curves=False)
     # A file is no sweep's folder, and behind a link lie other folders than this store's; a link itself is renamed.
     here = before.real is not None or stores.linked(store_url, old, artifacts) == before.path

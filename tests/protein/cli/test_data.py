@@ -432,6 +432,7 @@ def test_checkpoints_with_which_other_sweeps_begin_are_kept(with_files: Path, ru
     assert [file for file in before["files"] if file["path"] != one["path"]] == after["files"]
     assert "1 of them because agents of 'stage2' begin with these" in " ".join(run("clean s").split())
     assert run.json("clean stage2 --json")[0]["to_begin"] == []
+    assert "agents of sweep 'stage2' begin with checkpoints of 's', which it names by" in run.error("rename s other")
     assert ", with which agents of stage2 begin" in " ".join(run("rm s --yes").split())
 
 
