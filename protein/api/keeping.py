@@ -1,9 +1,9 @@
 """What is kept of a sweep and its files: renaming and removing it, and deleting checkpoints that nothing needs.
 
 Kept are the checkpoints of the measured and the expected front, of every answer of `protein best`, of trials that have
-not ended, of those that they continue, and of those with which other sweeps of the store begin (`policy.init_from`). In a sweep that continues trials, what a finished trial can go on from is
-kept, too. Logs and configs are small and stay. The store is not changed: it keeps saying where a checkpoint was, and
-views say that it is gone.
+not ended, of those that they continue, and of those with which other sweeps of the store begin (`policy.init_from`).
+In a sweep that continues trials, what a finished trial can go on from is kept, too. Logs and configs stay.
+The store is not changed: it keeps saying where a checkpoint was, and views say that it is gone.
 
 A path in a store is not trusted. Only what lies in the sweep's own folder is deleted or written, and symbolic links are
 never followed: a link stays where it is, and so does what it leads to.
