@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from patience import PATIENCE_SECONDS
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 END = "-- the program's end --"
 

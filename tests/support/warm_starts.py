@@ -101,6 +101,7 @@ class _Warm:
     def take(self, control: socket.socket) -> None:
         """Takes the end of the socket of a process that is warm."""
         self._control, self._owner, self._traits = control, os.getpid(), _traits(_environment())
+        atexit.register(control.close)
 
     def _start(self) -> socket.socket:
         ours, theirs = socket.socketpair()

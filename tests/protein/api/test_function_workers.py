@@ -26,6 +26,8 @@ from protein.errors import UsageError
 from protein.run import function
 from protein.types import TrialEnd, TrialState
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 SPACE = Space([Float("lr", 1e-4, 1.0, scale="log"), Integer("epochs", 1, 20, scale="log")], cost_parameter="epochs")
 START: dict[str, Any] = {"lr": 0.3, "epochs": 4}
 
