@@ -16,6 +16,8 @@ from patience import PATIENCE_SECONDS
 from protein.trainer.__main__ import main
 from protein.trainer.events import JsonLines
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 SMALL = {
     "env": {"num_envs": 16, "frame_skip": 16},
     "policy": {"hidden_size": 8},
@@ -31,7 +33,7 @@ def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).parents[2],
-        env=os.environ | {"PYTHONWARNINGS": "default"} | environment,
+        env=os.environ | environment,
     )
 
 
@@ -146,7 +148,7 @@ def test_a_signal_ends_the_run_in_order(tmp_path: Path, number: signal.Signals) 
 
 
 def test_it_ends_when_nobody_listens_any_more(tmp_path: Path) -> None:
-    process = start("--config", write_config(tmp_path, total_timesteps=2_000_000))
+    process = start("--config", write_config(tmp_path, total_timesteps=2_000_000), PYTHONWARNINGS="default")
     assert process.stdout is not None and process.stderr is not None
     try:
         process.stdout.readline()
@@ -197,6 +199,7 @@ def test_an_environment_that_raises_is_one_line_and_its_traceback_is_in_the_log(
     assert ", line 5, in step" in err and ", line 6, in lower" in err, "how it came there"
 
 
+@pytest.mark.usefixtures("cold")
 def test_help_answers_without_loading_torch() -> None:
     code = (
         "import sys, runpy; sys.argv = ['protein.trainer', '--help']\n"
