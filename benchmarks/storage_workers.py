@@ -14,7 +14,8 @@ of each sweep have no gap.
 
 With `--folder`, the same is asked of the files through which one sweep and its workers talk (`protein.run.folder`),
 without a store: the workers are threads of some processes, and a report takes as long as it is on its way. Each
-worker ends its trial as soon as it has reported, so this is the most that the files bear.
+worker ends its trial as soon as it has reported, so this is the most that the files bear. With `--served` beside it,
+workers join by the URL of a `protein serve`, and each process of theirs is a machine (`protein.run.mirror`).
 """
 
 import argparse
@@ -22,6 +23,7 @@ import dataclasses
 import itertools
 import multiprocessing
 import os
+import socket
 import sys
 import threading
 import time
@@ -41,11 +43,16 @@ from protein.ports import Finished, Job, Store, TrialProgress
 from protein.run.fleet import Fleet
 from protein.run.folder import FOLDER, FolderTransport
 from protein.run.mailbox import FROM_WORKER, POLL_SECONDS, TO_WORKER, Inbox, Outbox
+from protein.run.mirror import Mirror
+from protein.run.served import Server
 from protein.run.slot import Facts, Ready, SlotSettings
 from protein.run.trainer import TrainerBackend
 from protein.storage import open_store
 from protein.types import Measurement, Outcome, Suggestion, SuggestionKind, Trial, TrialEnd
+from protein.web.app import listen
+from protein.web.folder import make_server
 
+TOKEN = "t" * 24
 REPORT, START, FINISH = "report", "start", "finish"
 
 
@@ -171,11 +178,16 @@ def measure(
     return line
 
 
-def join(folder: Path, workers: int, reports: int) -> None:
-    """Runs `workers` workers as threads of this process, until the sweep has ended."""
+def join(folder: Path, workers: int, reports: int, url: str | None) -> None:
+    """Runs `workers` workers as threads of this process, until the sweep has ended: by the folder, or by a URL."""
+    mirror = None if url is None else Mirror(Server(url, TOKEN), print)
+    if mirror is not None:
+        folder = mirror.root / folder.parent.name / FOLDER
 
     def run(name: str) -> None:
         (folder / name).mkdir()
+        for file in (TO_WORKER, FROM_WORKER):
+            (folder / name / file).touch()
         inbox, outbox = Inbox(folder / name / TO_WORKER), Outbox(folder / name / FROM_WORKER)
         outbox.send(Ready(facts=Facts(host=name, version="", shares_artifacts=True), seconds_left=None))
         while (folder / name).exists():
@@ -195,16 +207,28 @@ def join(folder: Path, workers: int, reports: int) -> None:
         thread.start()
     for thread in threads:
         thread.join()
+    if mirror is not None:
+        mirror.close()
 
 
-def measure_folder(root: Path, *, workers: int, processes: int, reports: int, seconds: float) -> dict[str, Any]:
+def serve_folder(root: Path, listening: socket.socket) -> None:
+    make_server(root, TOKEN).run(sockets=[listening])
+
+
+def measure_folder(
+    root: Path, *, workers: int, processes: int, reports: int, seconds: float, by_url: bool
+) -> dict[str, Any]:
     """Returns one line of the table. Raises `AssertionError` where a trial or a point is lost, or there twice."""
     artifacts = root / f"{time.time()}"
     settings = SlotSettings(make_backend=TrainerBackend, artifacts=artifacts, probe="")
     fleet = Fleet(FolderTransport("benchmark"), settings)
     context = multiprocessing.get_context("spawn")
     each = [len(range(p, workers, processes)) for p in range(processes)]
-    started = [context.Process(target=join, args=(artifacts / FOLDER, n, reports), daemon=True) for n in each]
+    listening = listen("127.0.0.1", 0)
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}" if by_url else None
+    server = context.Process(target=serve_folder, args=(root, listening), daemon=True)
+    server.start()
+    started = [context.Process(target=join, args=(artifacts / FOLDER, n, reports, url), daemon=True) for n in each]
     for process in started:
         process.start()
     while fleet.num_slots() < workers:
@@ -232,9 +256,16 @@ def measure_folder(root: Path, *, workers: int, processes: int, reports: int, se
     fleet.close()
     for process in started:
         process.join()
+    server.terminate()
+    server.join()
     assert sorted(ended) == list(range(1, next(ids))), "trials are lost, or there twice"
     assert all(points[one] == reports for one in ended), "points are lost, or there twice"
-    line: dict[str, Any] = {"workers": workers, "reports": reports, "trials_per_second": round(in_time / seconds, 1)}
+    line: dict[str, Any] = {
+        "workers": workers,
+        "by_url": by_url,
+        "reports": reports,
+        "trials_per_second": round(in_time / seconds, 1),
+    }
     for name, q in (("median", 0.5), ("p99", 0.99)):
         line[f"report_{name}_ms"] = round(1e3 * float(np.quantile(late, q)), 1)
     return line
@@ -257,6 +288,7 @@ def main() -> None:
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--url", help="an empty PostgreSQL database")
     where.add_argument("--folder", type=Path, help="an empty folder, for workers that join through one")
+    parser.add_argument("--served", action="store_true", help="with --folder: the workers join by a URL")
     parser.add_argument("--workers", type=int, default=1000)
     parser.add_argument("--sweeps", type=int, nargs="+", default=[16, 1])
     parser.add_argument("--loops", type=int, default=16)
@@ -270,10 +302,11 @@ def main() -> None:
     if arguments.folder is not None:
         load = {name: getattr(arguments, name) for name in ("workers", "processes", "seconds")}
         for reports in arguments.reports:
-            rows.append(measure_folder(arguments.folder, reports=reports, **load))
+            rows.append(measure_folder(arguments.folder, reports=reports, by_url=arguments.served, **load))
             print("  ".join(f"{key} {value}" for key, value in rows[-1].items()), flush=True)
         if not arguments.no_result:
-            print(f"written: {machine.write_result('folder_workers', rows, **load)}")
+            name = "served_workers" if arguments.served else "folder_workers"
+            print(f"written: {machine.write_result(name, rows, **load)}")
         return
     for sweeps in arguments.sweeps:
         for reports in arguments.reports:

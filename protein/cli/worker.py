@@ -39,9 +39,9 @@ def run(command: Command) -> int:
         seconds=None if arguments.until is None else _seconds_until(arguments.until),
         note=note,
     )
-    is_url = arguments.place.startswith(("http://", "https://"))
+    is_url = arguments.place.lower().startswith(("http://", "https://"))
     if arguments.token_file is not None and not is_url:
-        raise UsageError("--token-file is for the URL of a protein serve: leave it out for a folder")
+        raise UsageError("--token-file is for the URL of a protein serve, which begins with http:// or https://")
     token = read_token(arguments.token_file)
     if not is_url:
         workers = make(Path(arguments.place).absolute())

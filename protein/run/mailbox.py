@@ -39,7 +39,7 @@ from protein.errors import ProteinError, UsageError, in_words
 from protein.ports import Finished, Job, TrialProgress
 from protein.run.command import CommandBackend
 from protein.run.function import ImportedFunction
-from protein.run.served import ServedFiles
+from protein.run.served import GoneError, ServedFiles
 from protein.run.slot import (
     Alive,
     Close,
@@ -548,6 +548,8 @@ def work(folder: Path, ends_at: float = math.inf, served: ServedFiles | None = N
         return
     try:
         worker.run(_say_ready)
+    except GoneError:
+        return
     except ProteinError as error:
         sys.exit(f"error: {error}")
 

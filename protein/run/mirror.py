@@ -68,7 +68,7 @@ class Mirror:
         """Sends the last messages, and removes the folder."""
         self._end.set()
         self._thread.join()
-        if self.error is None:
+        if self.error is None and self._sent:
             _insist(self.look)
         shutil.rmtree(self._scratch, ignore_errors=True)
 

@@ -25,6 +25,7 @@ INSIST_SECONDS = 120.0  # for which a call is made again: then the sweep has giv
 FIRST_WAIT, LONGEST_WAIT = 0.2, 5.0  # seconds before it is made again
 MAX_ANSWER_BYTES = 64 << 20  # that are held in memory
 MAX_FILE_BYTES = 16 << 30  # of one file of a trial
+_PROXY = (500, 502, 503, 504)  # what a proxy says where our server does not answer it
 _MIN_TOKEN = 16  # characters
 _PIECE = 1 << 20  # bytes of a file that are read at once
 
@@ -93,7 +94,7 @@ class Server:
         said = http.client.responses.get(status, str(status))
         if status in (401, 403):
             raise UsageError(f"{self.url} refuses this worker ({said}): give the token that its protein serve has")
-        if theirs is None and status < 500:
+        if theirs is None and status not in _PROXY:
             raise UsageError(f"what answers at {self.url} is no protein serve ({said})")
         if theirs is not None and theirs != self._version:
             raise UsageError(
@@ -105,7 +106,7 @@ class Server:
         if theirs is not None:
             said = " ".join(answer.read(300).decode(errors="replace").split())
         if status == 404:
-            raise GoneError(said)
+            raise GoneError(f"{self.url}: {said}")
         if 400 <= status < 500:
             raise UsageError(f"{self.url} cannot do that: {said}")
         raise OSError(said)

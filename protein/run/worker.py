@@ -179,7 +179,7 @@ class Workers:
 
     def _start(self, slot: _Slot, sweep: Path) -> None:
         host = re.sub(r"[^\w.-]", "", platform.node(), flags=re.ASCII)[:60].strip(".-") or "worker"
-        name = f"{host}-{os.getpid()}-{slot.number}-{secrets.token_hex(2)}"
+        name = f"{host}-{os.getpid()}-{slot.number}-{secrets.token_hex(4)}"
         slot.folder, slot.sweep = join(sweep, name), sweep
         slot.is_ready = slot.moves = False
         ends_at = "inf" if self._ends_at == math.inf else str(time.time() + self._ends_at - time.monotonic())

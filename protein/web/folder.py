@@ -23,7 +23,6 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -107,11 +106,7 @@ class _Folder:
     def _exchange(self, sweep: str, worker: str, at: int, read: int, new: bytes, room: int) -> bytes | None:
         """Writes a worker's messages, and returns those for it; None: it has been given up, or its sweep has ended."""
         try:
-            if at == read == 0 and PLAIN.fullmatch(worker):  # it joins, if it has not done so before
-                messages = self._plain(f"{sweep}/{FOLDER}")
-                if not (messages / worker).exists():
-                    join(messages, worker)
-            folder = self._messages(sweep, worker)
+            folder = self._messages(sweep, worker, joins=at == read == 0)
             ours = os.open(folder / FROM_WORKER, os.O_WRONLY | os.O_NOFOLLOW)
             with os.fdopen(ours, "wb") as file:
                 if not 0 <= at <= os.fstat(ours).st_size:
@@ -139,12 +134,16 @@ class _Folder:
             self._seen = time.monotonic(), found
         return self._seen[1]
 
-    def _messages(self, sweep: str, worker: str) -> Path:
-        """Returns the folder of a worker's messages, in a sweep of this user."""
+    def _messages(self, sweep: str, worker: str, *, joins: bool = False) -> Path:
+        """Returns the folder of a worker's messages, in a sweep of this user. It is made where the worker `joins`."""
         folder = self._plain(f"{sweep}/{FOLDER}/{worker}")
-        if PLAIN.fullmatch(worker) and folder.is_dir() and folder.parent.stat().st_uid == os.geteuid():
-            return folder
-        raise HTTPException(404, "the sweep has ended, or has given this worker up")
+        if not PLAIN.fullmatch(worker) or folder.parent.stat().st_uid != os.geteuid():
+            raise HTTPException(404, "there is no such worker")
+        if joins and not folder.exists():
+            join(folder.parent, worker)
+        if not folder.is_dir():
+            raise HTTPException(404, "the sweep has ended, or has given this worker up")
+        return folder
 
     def _place(self, request: Request) -> tuple[Path, Path]:
         """Returns the folder of a worker's messages, and a place among the trials of its sweep."""
@@ -192,10 +191,10 @@ def _app(root: Path, token: str) -> App:
     app = Starlette(
         routes=[
             Route("/look", look, methods=["POST"]),
-            Route("/list/{sweep}/{worker}/{path:path}", _in_thread(folder.listed), methods=["GET"]),
-            Route(files, _in_thread(folder.read), methods=["GET"]),
+            Route("/list/{sweep}/{worker}/{path:path}", folder.listed, methods=["GET"]),
+            Route(files, folder.read, methods=["GET"]),
             Route(files, folder.write, methods=["PUT"]),
-            Route(files, _in_thread(folder.remove), methods=["DELETE"]),
+            Route(files, folder.remove, methods=["DELETE"]),
         ],
         exception_handlers={HTTPException: _refused, OSError: _failed, ClientDisconnect: _failed},
     )
@@ -217,22 +216,14 @@ def _app(root: Path, token: str) -> App:
     return guarded
 
 
-def _in_thread(call: Callable[[Request], Response]) -> Callable[[Request], Any]:
-    """Makes a call in a thread: it reads and writes files."""
-
-    async def answer(request: Request) -> Response:
-        return await run_sync(call, request)
-
-    return answer
-
-
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 404:  # read to its end: who is still sending it reads no answer
         with contextlib.suppress(ClientDisconnect):
             async for _ in request.stream():
                 pass
-    return Response(error.detail, error.status_code, {"connection": "close"})
+    unknown = "give the URL as protein serve prints it" if error.detail == "Not Found" else error.detail
+    return Response(unknown, error.status_code, {"connection": "close"})
 
 
 async def _failed(request: Request, error: Exception) -> Response:

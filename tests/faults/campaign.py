@@ -205,7 +205,7 @@ def plan(kills: int, seed: int, subjects: Sequence[Subject]) -> list[tuple[Subje
 def subjects(*, small_disk: bool, ray: bool = False, folder: bool = False, commands: bool = False) -> list[Subject]:
     """Returns the sweeps that are disturbed in turn; those on Ray alone if `ray`: a cluster takes half a minute.
 
-    With `folder`, those whose workers join through a folder.
+    With `folder`, those whose workers join through a folder, or one of two by the URL of its server.
 
     With `commands`, those of commands that write their scores to files.
     """
@@ -215,6 +215,8 @@ def subjects(*, small_disk: bool, ray: bool = False, folder: bool = False, comma
         return [
             Subject("folder", "sqlite", 2, 20, 0, on_small_disk=small_disk),
             Subject("folder", "postgresql", 2, 20, 0),
+            Subject("served", "sqlite", 2, 20, 0, on_small_disk=small_disk),
+            Subject("served", "postgresql", 2, 20, 0),
         ]
     if ray:
         return [Subject("ray", "sqlite", 2, 20, 0), Subject("ray", "postgresql", 2, 20, 0)]

@@ -32,8 +32,8 @@ SMALL = small_config(8_000, 2_000, 40_000)
 class Subject:
     """What is swept, where it is stored, and by how many workers."""
 
-    # "function", "processes", "ray" or "folder", see `faults.sweeps`; "trainer": `protein sweep` on cartpole; "csv",
-    # "jsonl", "tensorboard" or "lines": `protein sweep --command` of a program that writes its scores so, see
+    # "function", "processes", "ray", "folder" or "served", see `faults.sweeps`; "trainer": `protein sweep` on cartpole;
+    # "csv", "jsonl", "tensorboard" or "lines": `protein sweep --command` of a program that writes its scores so, see
     # `faults.scores`.
     kind: str
     store: str  # "sqlite" or "postgresql"
@@ -85,13 +85,14 @@ class Disturbed:
         self._process: subprocess.Popen[bytes] | None = None
         self._nodes: subprocess.Popen[str] | None = None
         self._ray_address = ""
-        if subject.kind in ("ray", "folder"):
+        if subject.kind in ("ray", "folder", "served"):
             self._start_nodes()
 
     def _start_nodes(self) -> None:
         with (self.root / "nodes.out").open("w") as output:
+            kind = "ray" if self.subject.kind == "ray" else "folder"
             self._nodes = subprocess.Popen(
-                [sys.executable, "-m", f"tests.faults.{self.subject.kind}_nodes", str(self.folder)],
+                [sys.executable, "-m", f"tests.faults.{kind}_nodes", str(self.folder), self.subject.kind],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,
@@ -104,10 +105,10 @@ class Disturbed:
         self._ray_address = self._nodes.stdout.readline().strip()
         assert self._ray_address, (self.root / "nodes.out").read_text()[-2000:]
 
-    def kill_node(self) -> None:
-        """Kills a node of the Ray cluster, or a worker, and adds another one."""
+    def kill_node(self, what: str = "kill") -> None:
+        """Kills a node of the Ray cluster, or a worker, and adds another one; "serve": the server of workers."""
         assert self._nodes is not None and self._nodes.stdin is not None and self._nodes.stdout is not None
-        self._nodes.stdin.write("kill\n")
+        self._nodes.stdin.write(f"{what}\n")
         self._nodes.stdin.flush()
         self._nodes.stdout.readline()
 

@@ -115,6 +115,11 @@ def _kill_node(sweep: Disturbed, _: random.Random) -> tuple[bool, list[str]]:
     return True, []
 
 
+def _kill_serve(sweep: Disturbed, _: random.Random) -> tuple[bool, list[str]]:
+    sweep.kill_node("serve")
+    return True, []
+
+
 def _kill_database(sweep: Disturbed, random: random.Random) -> tuple[bool, list[str]]:
     assert sweep.database is not None
     sweep.database.kill()
@@ -190,7 +195,8 @@ KINDS = (
     Fault("server of trials: kill -9", "nothing", _kill_server, _has_processes),
     Fault("server of trials: SIGSTOP, SIGCONT", "nothing", _stop_server, _has_processes),
     Fault("Ray node: kill -9", "nothing", _kill_node, lambda subject: subject.kind == "ray"),
-    Fault("worker: kill -9", "nothing", _kill_node, lambda subject: subject.kind == "folder"),
+    Fault("worker: kill -9", "nothing", _kill_node, lambda subject: subject.kind in ("folder", "served")),
+    Fault("protein serve: kill -9, start", "nothing", _kill_serve, lambda subject: subject.kind == "served"),
     Fault("database: kill -9, start", "may end", _kill_database, _on_server),
     Fault("database: one connection killed", "may end", _kill_connection, _on_server),
     Fault("full disk for 2 s", "may end", _fill_disk, lambda subject: subject.on_small_disk),

@@ -148,7 +148,7 @@ def sweep_function(store_url: str, arguments: argparse.Namespace) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("kind", choices=("function", "processes", "ray", "folder"))
+    parser.add_argument("kind", choices=("function", "processes", "ray", "folder", "served"))
     parser.add_argument("store")
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--workers", type=int, default=1)

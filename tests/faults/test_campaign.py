@@ -29,6 +29,10 @@ _SWEEPS = (  # what is swept, and by what it is disturbed
         ("database: kill -9, start", "sweep: SIGTERM", "database: one connection killed", "same command beside it"),
     ),
     (Subject("csv", "sqlite", 2, 7, 16), ("sweep: kill -9", "server of trials: kill -9", "trial: kill -9")),
+    (
+        Subject("served", "sqlite", 2, 10, 17),
+        ("worker: kill -9", "protein serve: kill -9, start", "sweep: kill -9", "clock an hour back"),
+    ),
     (Subject("trainer", "sqlite", 2, 6, 15), ("sweep: kill -9", "trial: SIGSTOP, SIGCONT", "sweep: SIGINT twice")),
 )
 

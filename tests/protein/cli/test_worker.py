@@ -43,7 +43,7 @@ LATE_FILES = str(Path(__file__).parents[2] / "support" / "late_files")
         ("worker", "give the folder of the sweeps, as in protein worker /shared/runs"),
         ("worker http://127.0.0.1:1", "give the token of protein serve by --token-file FILE"),
         ("worker http://127.0.0.1:1 --token-file nowhere", "the token in nowhere cannot be read"),
-        ("worker . --token-file x", "--token-file is for the URL of a protein serve: leave it out for a folder"),
+        ("worker . --token-file x", "--token-file is for the URL of a protein serve, which begins with http"),
         ("serve", "give the folder of the sweeps, as in protein serve /data/runs"),
         ("serve nowhere", "there is no folder"),
         ("serve . --port 0", "--port 0 must be from 1 to 65535"),

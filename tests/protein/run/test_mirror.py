@@ -92,6 +92,23 @@ def test_a_server_that_is_another_one_by_now_loses_no_message(fleet: Fleet, root
     assert not mirror.root.parent.exists() and said[1:] == [f"{url} answers again"]
 
 
+def test_a_full_disk_of_a_worker_delays_messages_and_loses_none(fleet: Fleet, root: Path) -> None:
+    said: list[str] = []
+    with serving(root) as url, contextlib.closing(Mirror(Server(url, TOKEN), said.append)) as mirror:
+        folder, inbox, _ = joined(mirror, fleet)
+        (folder / TO_WORKER).rename(folder / "kept")
+        (folder / TO_WORKER).symlink_to("/dev/full")
+        trial = Trial(id=1, sweep_id=1, number=0, params={}, seed=0, owner="test")
+        job = Job(trial=trial, config={}, directory=root / "s" / "0000", max_seconds=None, max_memory_bytes=None)
+        fleet.start(job)
+        wait_until(lambda: bool(said))
+        assert said == [
+            f"messages to {url} wait ([Errno 28] No space left on device): trying again, and nothing is lost"
+        ]
+        (folder / "kept").rename(folder / TO_WORKER)
+        assert received(inbox) == [job]
+
+
 def test_a_slot_sends_its_last_words_itself_where_the_mirror_has_died(
     fleet: Fleet, root: Path, notes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,7 +177,8 @@ def ours() -> dict[str, str]:
         (401, {}, b"", "URL refuses this worker (Unauthorized): give the token that its protein serve has"),
         (200, {"x-protein": "0.0.1"}, b"{}", "protein serve at URL has protein 0.0.1, and this machine protein HERE:"),
         (413, {"ours": ""}, b"too\n large", "URL cannot do that: too large"),
-        (404, {"ours": ""}, b"Not Found", "Not Found"),
+        (404, {"ours": ""}, b"give another one", "URL: give another one"),
+        (501, {}, b"", "what answers at URL is no protein serve (Not Implemented)"),
         (200, {"ours": ""}, b"[]", "what URL says cannot be read: TypeError"),
         (200, {"ours": ""}, b"<html>", "what URL says cannot be read: JSONDecodeError"),
         (502, {}, b"", "messages to URL wait (Bad Gateway): trying again"),
@@ -197,7 +215,16 @@ def told(mirror: Mirror, notes: list[str]) -> str:
 
 
 def test_what_is_no_server_or_no_token_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for url in ("http://", "http://h:x", "ftp://h", "http://h/?q", "http://h#f", "http://[h", f"http://{TOKEN}@h"):
+    for url in (
+        "http://",
+        "http://h:x",
+        "h:8743",
+        "ftp://h",
+        "http://h/?q",
+        "http://h#f",
+        "http://[h",
+        f"http://{TOKEN}@h",
+    ):
         with pytest.raises(UsageError, match="URL") as caught:
             Server(url, TOKEN)
         assert TOKEN not in str(caught.value)

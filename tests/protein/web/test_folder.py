@@ -72,6 +72,8 @@ def test_messages_are_written_once_however_often_they_come(server: Server, sweep
     worker.rmdir()
     assert look(server, at=6, read=8, new=b"late") is None
     assert not worker.exists(), "one that was given up does not join again"
+    with pytest.raises(GoneError, match="give the URL as protein serve prints it"):
+        server.call("POST", "/x/look")
     for name in ("s/.w", "s/../w", "../w", "none/w", "s/w\0", "s/..", ".workers/w", "s", "s/w/x", ""):
         try:
             assert look(server, name) is None
