@@ -24,6 +24,7 @@ Subspaces (2023); Breiman, Random Forests (2001), section 10.
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -289,7 +290,6 @@ def _divergences(
 
 def _permutation(about: Importance, space: Space, x_unit: Array, result: Array) -> Importance:
     from sklearn.ensemble import RandomForestRegressor
-    from sklearn.inspection import permutation_importance
     from sklearn.model_selection import KFold
 
     drops: list[Array] = []
@@ -297,24 +297,11 @@ def _permutation(about: Importance, space: Space, x_unit: Array, result: Array) 
     for train, test in KFold(_NUM_FOLDS, shuffle=True, random_state=_SEED).split(x_unit):
         forest = RandomForestRegressor(_NUM_TREES, min_samples_leaf=2, max_features=0.5, random_state=_SEED, n_jobs=1)
         forest.fit(x_unit[train], result[train])
-        found = permutation_importance(
-            forest, x_unit[test], result[test], n_repeats=_NUM_REPEATS, random_state=_SEED, n_jobs=1
-        ).importances
+        found = np.zeros((space.num_dims, _NUM_REPEATS))
         for rows, own in _groups(space, x_unit[test]):
-            if rows.all():
-                continue
-            found[own] = 0.0
             if rows.sum() > 1:  # shuffled where it is active alone; by the share of the variance of all trials
-                some = permutation_importance(
-                    forest,
-                    x_unit[test][rows],
-                    result[test][rows],
-                    scoring="neg_mean_squared_error",
-                    n_repeats=_NUM_REPEATS,
-                    random_state=_SEED,
-                    n_jobs=1,
-                )
-                found[own] = some.importances[own] * float(rows.mean()) / max(float(np.var(result[test])), 1e-300)
+                more = _more_error(forest, x_unit[test][rows], result[test][rows], own)
+                found[own] = more * float(rows.mean()) / (float(np.var(result[test])) or math.inf)
         drops.append(found)
         explained.append(float(forest.score(x_unit[test], result[test])))
     all_drops = np.concatenate(drops, axis=1)  # d x (folds times repeats)
@@ -330,6 +317,24 @@ def _permutation(about: Importance, space: Space, x_unit: Array, result: Array) 
     return dataclasses.replace(
         about, values=values, shares=_shares(values), spread=spread, warning=warning, meaning=meaning
     )
+
+
+def _more_error(forest: Any, x: Array, y: Array, columns: Sequence[int]) -> Array:
+    """Returns what each shuffling of each of k columns adds to the mean squared error over n points, `k x repeats`.
+
+    The shufflings are those of `sklearn.inspection.permutation_importance`. That asks the forest once for each, which
+    takes 5 times as long.
+    """
+    seed = np.random.RandomState(_SEED).randint(np.iinfo(np.int32).max + 1)
+    draws, order = np.random.RandomState(seed), np.arange(len(x))
+    shuffled = np.tile(x, (len(columns), _NUM_REPEATS, 1, 1))
+    values = x[:, columns].T
+    for repeat in range(_NUM_REPEATS):
+        draws.shuffle(order)
+        values = values[:, order]
+        shuffled[range(len(columns)), repeat, :, columns] = values
+    wrong = forest.predict(shuffled.reshape(-1, x.shape[1])).reshape(shuffled.shape[:3]) - y
+    return np.asarray(np.mean(wrong**2, axis=2) - np.mean((forest.predict(x) - y) ** 2))
 
 
 def _length_scales(about: Importance, space: Space, data: History) -> Importance:

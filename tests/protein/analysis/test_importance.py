@@ -3,6 +3,7 @@
 import dataclasses
 import sys
 
+import numpy as np
 import pytest
 from conditional_sweeps import CONDITIONAL
 from conditional_sweeps import TRIALS as CONDITIONAL_TRIALS
@@ -48,6 +49,20 @@ def test_what_makes_a_trial_expensive() -> None:
     assert ped_anova.ranking()[0] == permutation.ranking()[0] == "nothing"
     assert "cheapest" in ped_anova.meaning
     assert "straight line" in length_scales.problem and not length_scales.shares
+
+
+def test_what_shuffling_adds_to_the_error_is_what_scikit_learn_finds() -> None:
+    from sklearn.ensemble import RandomForestRegressor
+    from sklearn.inspection import permutation_importance
+
+    rng = np.random.default_rng(0)
+    x, y = rng.random((30, 4)), rng.random(30)
+    forest = RandomForestRegressor(3, random_state=0, n_jobs=1).fit(x, y)
+    theirs = permutation_importance(
+        forest, x, y, scoring="neg_mean_squared_error", n_repeats=importance._NUM_REPEATS, random_state=importance._SEED
+    )
+    ours = importance._more_error(forest, x, y, [3, 0])
+    assert ours == pytest.approx(theirs.importances[[3, 0]], rel=1e-9) and (ours > 0.0).any()
 
 
 def test_says_where_the_forest_explains_nothing() -> None:
