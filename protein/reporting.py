@@ -103,12 +103,20 @@ def report_result(
     _say({"result": _plain(score)} | _without_none(cost_seconds=_plain(cost_seconds)) | _metrics(metrics, more))
 
 
+def is_truth(value: object) -> bool:
+    """Returns whether a value is a bool, of NumPy or torch, too. It is no score, though `float` would take it."""
+    return isinstance(value, bool) or str(getattr(value, "dtype", "")).rpartition(".")[2] == "bool"
+
+
 def _plain(value: object) -> object:
-    """Returns a number as JSON can hold it: those of NumPy and torch, too. NaN stays, so that the sweep says so."""
-    if value is None or isinstance(value, str):
+    """Returns a number as JSON can hold it: those of NumPy and torch, too.
+
+    NaN stays, and so does a bool, so that the sweep says what it was.
+    """
+    if value is None or isinstance(value, str | int):
         return value
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
+    if is_truth(value):
+        return bool(value)
     return float(value)  # type: ignore[arg-type]  # it says itself what it cannot convert
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from protein.errors import UsageError
+from protein.reporting import is_truth
 from protein.types import Direction
 
 MAX_DEPTH = 16  # of lists and tables in each other
@@ -24,6 +25,13 @@ def number(value: Any, what: str) -> float:
         return float(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise UsageError(f"{what} must be a number, got {shown(value)}") from error
+
+
+def score_of(value: Any, what: str) -> float:
+    """Returns a score, as `number` does, and raises as it does for a bool, too: that is an answer, and no measure."""
+    if is_truth(value):
+        raise UsageError(f"{what} must be a number, got {shown(value)}")
+    return number(value, what)
 
 
 def seconds(value: Any, what: str) -> float | None:

@@ -49,7 +49,7 @@ from protein.types import (
     parse_limits,
     with_open_ends,
 )
-from protein.validate import number, plain_params, shown
+from protein.validate import number, plain_params, score_of, shown
 from protein.view import text
 
 
@@ -313,7 +313,7 @@ class Protein:
         if (score is None) == (not failed) and not stopped:
             raise UsageError(f"a trial has either a score or a reason why it failed, got {score!r} and {failed!r}")
         self._space.validate(params := plain_params(params))
-        if score is not None and not is_score(score := number(score, "score")):
+        if score is not None and not is_score(score := score_of(score, "score")):
             raise UsageError(
                 f"score must be finite and within {MAX_SCORE:g}, got {score};"
                 " tell a trial that gave no number with failed='...'"
@@ -413,7 +413,7 @@ def _curve(
             raise UsageError(f"a point of a curve is (steps, cost_seconds, score), got {shown(point)}") from error
         if not math.isfinite(steps := number(steps, "steps of a curve")):
             raise UsageError(f"steps of a curve must be finite, got {steps}")
-        if score is not None and not is_score(score := number(score, "score of a curve")):
+        if score is not None and not is_score(score := score_of(score, "score of a curve")):
             raise UsageError(
                 f"score of a curve must be finite and within {MAX_SCORE:g}, got {score};"
                 " give None where there is none yet"

@@ -4,6 +4,7 @@ Hydra imports every module there whenever any of its programs starts. So this on
 or one of its trials begins.
 """
 
+import sys
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
@@ -25,34 +26,45 @@ OPTIONS: dict[str, Any] = {
     "constraints": None,
     "cost_parameter": None,
     "start": None,  # the config that is tried first, in place of the program's own values
-    "in_trial": False,  # the sweep sets it in its trials
 }
+# A trial has none of the options: Hydra copies all of a config several times.
+for _name, _class, _options in (("protein", "ProteinSweeper", OPTIONS), ("protein_trial", "ProteinTrial", {})):
+    ConfigStore.instance().store(
+        group="hydra/sweeper",
+        name=_name,
+        node={"_target_": f"hydra_plugins.protein_sweeper.{_class}", **_options},
+        provider="protein",
+    )
 
-ConfigStore.instance().store(
-    group="hydra/sweeper",
-    name="protein",
-    node={"_target_": "hydra_plugins.protein_sweeper.ProteinSweeper", **OPTIONS},
-    provider="protein",
-)
+if "hydra/sweeper=protein_trial" in sys.argv:
+    from protein.hydra.trial import begin
+
+    begin()
 
 
 class ProteinSweeper(Sweeper):
-    """Runs a sweep; in a process of one of its trials, that trial."""
+    """Runs a sweep."""
 
     def __init__(self, **options: Any) -> None:
-        self.in_trial = options["in_trial"]
+        """Takes what the config says; the sweep reads it there."""
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self.hydra_context, self.task_function, self.config = hydra_context, task_function, config
 
     def sweep(self, arguments: list[str]) -> None:
-        """Runs what is to be run, and exits with the code of `protein sweep` where that is not 0."""
+        """Runs the sweep, and exits with the code of `protein sweep` where that is not 0."""
+        from protein.hydra.sweep import run
+
         assert self.hydra_context is not None and self.config is not None
-        if self.in_trial:
-            from protein.hydra.trial import run as run_trial
+        run(self.hydra_context, self.config, arguments, self.validate_batch_is_legal)
 
-            run_trial(self.hydra_context, self.task_function, self.config)
-        else:
-            from protein.hydra.sweep import run as run_sweep
 
-            run_sweep(self.hydra_context, self.config, arguments, self.validate_batch_is_legal)
+class ProteinTrial(ProteinSweeper):
+    """Runs the job of one trial, in a process of its own."""
+
+    def sweep(self, arguments: list[str]) -> None:
+        """Runs the job, and exits with 1 where it fails."""
+        from protein.hydra.trial import run
+
+        assert self.hydra_context is not None and self.config is not None
+        run(self.hydra_context, self.task_function, self.config)

@@ -40,7 +40,7 @@ from protein.spelling import nearest
 _PARAMS = "hydra.sweeper.params"
 _MAX_VALUES = 10_000  # of a range that has to be counted
 _MARKS = {"min", "max", "low", "high", "bounds", "choices", "values", "value", "type"}  # of a parameter's table
-_PLAIN = re.compile(r"[A-Za-z_][\w./-]*")  # a text that needs no quotes
+_PLAIN = re.compile(r"[A-Za-z_][\w./-]*", re.ASCII)  # a text that needs no quotes
 _CONSTANTS = ("true", "false", "null", "inf", "nan")  # which it is not
 
 
@@ -212,6 +212,8 @@ def _values(override: Override) -> dict[str, Any]:
         return {"min": kind(first), "max": kind(last), **(width if count > 1 else {})}
     # Hydra's own iterator would shuffle, to another order at each start.
     values = sweep.list if isinstance(sweep, ChoiceSweep) else override.sweep_iterator()
+    if isinstance(sweep, ChoiceSweep) and any(isinstance(one, Sweep) for one in sweep.list):
+        raise ValueError("a range cannot be one of several choices; give the range alone, or single values")
     choices = [
         one if isinstance(one, bool | int | float) else Transformer.str(one)
         for one in itertools.islice(values, _MAX_VALUES + 1)

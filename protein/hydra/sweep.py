@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from hydra._internal.utils import get_args
-from hydra.errors import HydraException
 from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -35,7 +34,7 @@ from protein.config.space_toml import SpaceFile
 from protein.direction import shown_trial
 from protein.errors import ProteinError, SpaceError, StoreMissing, UsageError
 from protein.hydra.ranges import Asked, as_it_is, read, word
-from protein.hydra.trial import OWN_LAUNCHERS, given_overrides
+from protein.hydra.trial import OWN_LAUNCHERS, given_overrides, in_one_line
 from protein.names import NAME_LENGTH
 from protein.run.command import SECTION
 from protein.space import Space
@@ -81,7 +80,7 @@ def run(context: HydraContext, config: DictConfig, arguments: list[str], validat
 def _run(context: HydraContext, config: DictConfig, arguments: list[str], validate: Validate) -> int:
     options = OmegaConf.to_container(config.hydra.sweeper, resolve=True)
     assert isinstance(options, dict)
-    given = {str(name): value for name, value in options.items() if name not in ("_target_", "in_trial")}
+    given = {str(name): value for name, value in options.items() if name != "_target_"}
     for name in ("params", "when", "start"):
         if not isinstance(given[name], dict | None):
             raise UsageError(f"{_PREFIX}{name} must map names to values, got {given[name]!r:.80}")
@@ -110,12 +109,7 @@ def _run(context: HydraContext, config: DictConfig, arguments: list[str], valida
     folder = Path(own[_JOBS])
     if is_new:
         _require_free(folder, config, mark, plan.spec.name)
-    words = [
-        "hydra/sweeper=protein",
-        f"{_PREFIX}in_trial=true",
-        "hydra.mode=MULTIRUN",
-        f"{_FOLDER}={word(str(folder))}",
-    ]
+    words = ["hydra/sweeper=protein_trial", "hydra.mode=MULTIRUN", f"{_FOLDER}={word(str(folder))}"]
     how = {**plan.spec.config[SECTION], "in_trial": shlex.join(map(as_it_is, [*in_trial, *words]))}
     spec = dataclasses.replace(plan.spec, config={**plan.spec.config, "own": own, SECTION: how})
     _check(asked, space.space, own["start"], context, validate)
@@ -284,5 +278,5 @@ def _check(asked: Asked, space: Space, start: dict[str, Any] | None, context: Hy
             configs += [space.snap({**first, parameter.name: one}) for one in choices]
     try:
         validate([asked.overrides(params) for params in configs])
-    except (HydraException, OmegaConfBaseException) as error:
-        raise UsageError(" ".join(str(error).split())) from error
+    except Exception as error:  # Hydra lets out those of others, too, such as a resolver's
+        raise UsageError(in_one_line(error)) from error

@@ -5,19 +5,30 @@ import os
 import signal
 import sys
 import traceback
-from types import FrameType
+from types import FrameType, TracebackType
+from typing import Any
 
-from hydra.core.utils import JobReturn, JobStatus, configure_log, run_job
+from hydra._internal.callbacks import Callbacks
+from hydra.core.utils import JobReturn, configure_log, run_job
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf.errors import OmegaConfBaseException
 
-from protein.reporting import report_result
+from protein.reporting import is_truth, report_result
 
 # These run jobs on this machine, as the sweep's own processes do.
 OWN_LAUNCHERS = (
     "hydra._internal.core_plugins.basic_launcher.BasicLauncher",
     "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher",
 )
+
+
+def begin() -> None:
+    """Prepares this process, before Hydra composes the config of the trial."""
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # else Hydra prints what has failed, with a hint as the last line
+    sys.excepthook = _print
+    # The sweep, which is the multirun, calls these.
+    Callbacks.on_multirun_start = Callbacks.on_multirun_end = _not_here  # type: ignore[assignment]
 
 
 def run(context: HydraContext, function: TaskFunction, config: DictConfig) -> None:
@@ -28,18 +39,39 @@ def run(context: HydraContext, function: TaskFunction, config: DictConfig) -> No
     """
     number = int(os.environ["PROTEIN_TRIAL"])
     returned = _job(context, function, config, number)
-    if returned.status is JobStatus.FAILED:
-        error = returned._return_value  # the property would print Hydra's own lines, and the last one is the reason
-        traceback.print_exception(error)
+    try:
+        score = returned.return_value
+    except Exception as error:  # here, so that Hydra's own frames are not in the log
+        _print(type(error), error, error.__traceback__)
         sys.exit(1)
-    score = returned.return_value
     if score is None:
         return  # the last score of its learning curve counts
     try:
+        if isinstance(score, str | bytes) or is_truth(score):  # float() would take them
+            raise TypeError
         report_result(float(score))
     except (TypeError, ValueError):
         print(f"the function returned {score!r:.80}, which is no number; return the score", file=sys.stderr)
         sys.exit(1)
+
+
+def in_one_line(error: BaseException) -> str:
+    """Returns what an error says. One of Hydra says what it was doing, and its cause what is wrong."""
+    texts = [" ".join(str(error).split())]
+    if isinstance(error.__cause__, OmegaConfBaseException):
+        texts.append(in_one_line(error.__cause__))
+    return ": ".join(text for text in texts if text)
+
+
+def _print(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
+    """Prints an error, so that the last line of the log says what has failed: it is the reason of the trial."""
+    text = "".join(traceback.format_exception(kind, error, frames))
+    last = ": ".join(filter(None, (kind.__name__, in_one_line(error))))
+    print(text if text.endswith(f"{last}\n") else f"{text}{last}\n", end="", file=sys.stderr)
+
+
+def _not_here(callbacks: Callbacks, config: DictConfig, **more: Any) -> None:
+    pass
 
 
 def _job(context: HydraContext, function: TaskFunction, config: DictConfig, number: int) -> JobReturn:

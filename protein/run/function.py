@@ -62,7 +62,7 @@ from protein.types import (
     TrialState,
     is_score,
 )
-from protein.validate import number
+from protein.validate import number, score_of
 
 _LOG_FILE = "trial.log"
 _MAX_REASON = 500  # characters; the log has the whole text
@@ -134,7 +134,7 @@ class Report:
         """
         if not 0 <= (count := number(steps, "report: the steps")) <= MAX_STEPS:
             raise UsageError(f"report: the steps must be from 0 to {MAX_STEPS}, got {steps}")
-        given_score = None if score is None else number(score, "report: the score")
+        given_score = None if score is None else score_of(score, "report: the score")
         if given_score is not None and not is_score(given_score):
             self.not_finite = ValueError(f"the score became {given_score} at step {steps}{_beyond(given_score)}")
             raise self.not_finite
@@ -368,7 +368,7 @@ def _try(
 
 def _judge(value: Any, direction: Direction) -> tuple[TrialEnd, str, float | None]:
     try:
-        score = number(value, "the score")
+        score = score_of(value, "the score")
     except UsageError as error:
         raise UsageError(f"it returned {value!r:.80} instead of a number") from error
     if not is_score(score):

@@ -6,13 +6,18 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
+from hydra._internal.callbacks import Callbacks
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path
 from hydra.core.global_hydra import GlobalHydra
+from hydra.experimental.callback import Callback
+from hydra.types import TaskFunction
 
 from protein import storage
+from protein.hydra import trial
 from protein.types import TrialRecord
 
 PROGRAMS = Path(__file__).resolve().parents[1] / "assets" / "hydra_programs"
@@ -23,6 +28,40 @@ def program(name: str, folder: Path) -> Path:
     """Copies a program into a folder, and returns the copy's."""
     shutil.copytree(PROGRAMS / name, folder, dirs_exist_ok=True)
     return folder
+
+
+class Told(Callback):
+    """One of Hydra's callbacks, with the names of what was called."""
+
+    calls: ClassVar[list[str]] = []
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("on_"):
+            self.calls.append(name)
+        return super().__getattribute__(name)
+
+
+def run_trial(folder: Path, patch: pytest.MonkeyPatch, function: TaskFunction, *words: str) -> int:
+    """Runs a trial of the program of a folder in this process, with another function, and returns the exit code."""
+    for name in ("on_multirun_start", "on_multirun_end"):
+        patch.setattr(Callbacks, name, getattr(Callbacks, name))
+    patch.setattr(sys, "excepthook", sys.excepthook)
+    patch.setenv("HYDRA_FULL_ERROR", "0")
+    trial.begin()
+    GlobalHydra.instance().clear()
+    in_trial = ["hydra/sweeper=protein_trial", "hydra.mode=MULTIRUN", f"hydra.sweep.dir={folder}/multirun"]
+    in_trial += ["hydra.job.chdir=false", "hydra/job_logging=none", "hydra/hydra_logging=none"]  # it is this process
+    try:
+        hydra = Hydra.create_main_hydra2("train", create_config_search_path(str(folder / "conf")))
+        hydra.multirun("config", function, [*words, *in_trial], with_log_configuration=False)
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    except Exception as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        return 1
+    finally:
+        GlobalHydra.instance().clear()
+    return 0
 
 
 def sweep(folder: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:

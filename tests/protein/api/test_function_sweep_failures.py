@@ -92,6 +92,7 @@ def test_memory_that_runs_out_in_the_function_is_told_apart(store: str) -> None:
             r"it returned None instead of a number($|\. Correct it and run the sweep again$)",
         ),
         (lambda params, report: "0.5", "it returned '0.5' instead of a number"),
+        (lambda params, report: params["lr"] > 0, "it returned True instead of a number"),
         (lambda params, report: (0.5, {"loss": 1.0}), r"it returned \(0.5, {'loss': 1.0}\) instead of a number"),
         (lambda params, report: report(-1, 0.0), "report: the steps must be from 0 to 9007199254740992, got -1"),
         (lambda params, report: report(10**19, 0.0), "report: the steps must be from 0 to 9007199254740992, got 1000"),

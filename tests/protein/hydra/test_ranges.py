@@ -10,7 +10,7 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.utils import create_config_search_path
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra_calls import PROGRAMS
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from protein.errors import UsageError
@@ -100,6 +100,7 @@ def test_keys_of_hydra_have_names_in_the_sweep() -> None:
         ("x=tag(lgo, interval(1,2))", "tag 'lgo' cannot be used.*did you mean 'log'"),
         ("x=tag(log, pow2, interval(1,2))", "tag 'log and pow2'"),
         ("x=tag(log, choice(1,2))", "choices have no scale"),
+        ("x=interval(0, 1),2", "a range cannot be one of several choices"),
         ("x=range(3, 1)", "holds no value"),
         ("x=range(1, 3, 0)", "holds no value"),
         ("model=glob(none*)", "no such value"),
@@ -128,6 +129,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES, VALUES)
+@example(None, "A²")
 def test_every_value_reaches_the_program(searched: Any, fixed: Any) -> None:
     """Through the words of the sweep's command line, and then by Hydra's own grammar."""
     found = Asked(tables={"a.b": {}}, keys={"a.b": "+a.b"}, fixed=(f"c={word(fixed)}",))

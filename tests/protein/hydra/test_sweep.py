@@ -1,5 +1,6 @@
 """Hydra's sweeper, over real programs: what it runs, where it leaves it, how it resumes, and what it refuses."""
 
+import math
 import os
 import signal
 import sys
@@ -11,14 +12,20 @@ import pytest
 
 pytest.importorskip("hydra")
 
-from hydra_calls import program, started, sweep, trials
+import numpy as np
+import torch
+from hydra.types import TaskFunction
+from hydra_calls import Told, program, run_trial, started, sweep, trials
 from omegaconf import OmegaConf
 from patience import PATIENCE_SECONDS, wait_until
+from trial_processes import TrialHere, trial_here
 
 from protein.__main__ import main
 from protein.hydra import sweep as hydra_sweep
-from protein.hydra import trial
+from protein.hydra import trial as hydra_trial
 from protein.types import TrialRecord, TrialState
+
+__all__ = ["trial_here"]
 
 
 def test_a_sweep_runs_resumes_and_leaves_its_folders(
@@ -30,6 +37,7 @@ def test_a_sweep_runs_resumes_and_leaves_its_folders(
         "model=small,large",
         "model.dropout=interval(0, 0.5)",
         "note='{a b}'",
+        "hydra.sweeper.method=random",
         "hydra.sweeper.when={model.dropout: \"model == 'large'\"}",
     ]
     assert sweep(folder, monkeypatch, *words, "hydra.sweeper.max_trials=1") == 0
@@ -63,16 +71,60 @@ def test_a_sweep_runs_resumes_and_leaves_its_folders(
     assert " train.py " in said and "hydra/sweeper" not in said and "in_trial" not in said  # a run like any other
 
 
-def test_a_trial_that_fails_fails_alone_and_a_score_must_be_a_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_trial_that_fails_fails_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = program("yaml", tmp_path)
+    words = ["returns=raise,0.5", "hydra.sweeper.start={returns: raise}", "hydra.sweeper.max_trials=2"]
+    sweep(folder, monkeypatch, *words, "hydra.sweeper.method=random")
+    failed, other = trials(folder, "train")
+    assert "exited with code 1: ArithmeticError: the loss diverged at 0.1" in failed.reason
+    assert other.score == 0.5
+
+
+def returns(value: Any) -> TaskFunction:
+    return lambda config: value
+
+
+def raises(error: Exception) -> TaskFunction:
+    def function(config: Any) -> None:
+        raise error
+
+    return function
+
+
+def test_a_job_returns_its_score_and_says_why_it_failed_in_its_last_line(
+    trial: TrialHere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = program("yaml", tmp_path)
-    words = ["returns=abc,[1,2],raise", "hydra.sweeper.start={returns: abc}", "hydra.sweeper.max_trials=3"]
-    sweep(folder, monkeypatch, *words)
-    reasons = {str(one.params["returns"]): one.reason for one in trials(folder, "train")}
-    assert "exited with code 1: the function returned 'abc', which is no number; return the score" in reasons["abc"]
-    assert "exited with code 1: the function returned [1, 2], which is no number" in reasons["[1,2]"]
-    assert "exited with code 1: ArithmeticError: the loss diverged at 0.1" in reasons["raise"]
+    with trial.process() as said:
+        for value in (1, np.float32(0.5), torch.tensor(0.5), math.nan, None):
+            assert run_trial(folder, monkeypatch, returns(value)) == 0
+    assert str([one["result"] for one in said]) == "[1.0, 0.5, 0.5, nan]"
+    missing = "Missing mandatory value: lr full_key: lr object_type=dict"
+    with trial.process() as said:
+        for function, words, why in (
+            *(
+                (returns(value), [], f"the function returned {value!r}, which is no number; return the score")
+                for value in (True, np.True_, "0.5", {"score": 1}, np.ones(2))
+            ),
+            (lambda config: config.lr, ["lr=???"], f"MissingMandatoryValue: {missing}"),
+            (raises(ValueError("two\nlines")), [], "ValueError: two lines"),
+            (returns(1), ["lrr=1"], "ConfigCompositionException: Could not override 'lrr'. To append to your config"),
+            (returns(1), ["model=huge"], "MissingConfigException: In 'config': Could not find 'model/huge'"),
+        ):
+            assert run_trial(folder, monkeypatch, function, *words) == 1
+            assert capsys.readouterr().err.splitlines()[-1].startswith(why)
+    assert said == []
+
+
+@pytest.mark.filterwarnings("ignore:hydra.utils.instantiate")  # 1.4, as it does for any callback of a program
+def test_callbacks_of_hydra_see_the_job_in_a_trial_and_not_the_multirun(
+    trial: TrialHere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Told, "calls", [])
+    with trial.process():
+        told = "+hydra.callbacks={told: {_target_: hydra_calls.Told}}"
+        assert run_trial(program("yaml", tmp_path), monkeypatch, returns(1), told) == 0
+    assert Told.calls == ["on_job_start", "on_job_end"]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +175,6 @@ def test_a_stored_sweep_keeps_its_ranges_and_its_folder(
     assert (folder / "out" / "job-0-lr=0.1" / ".hydra").is_dir(), "an interpolation is one of the job"
     for words, why in (
         (["lr=interval(0,2)", "hydra.sweep.dir=out"], "exists with lr = "),
-        (["model=small,large", "hydra.sweep.dir=out"], "exists with "),
         (["lr=interval(0,1)", "hydra.sweep.dir=other"], "exists with hydra.sweep.dir = out (now other)"),
         (["lr=interval(0,1)", "hydra.sweep.dir=out", "note=other"], "exists with --command = "),
         (["lr=interval(0,1)", "hydra.sweeper.name=b", "hydra.sweep.dir=out"], "has the jobs of another sweep"),
@@ -242,6 +293,6 @@ def test_a_trial_that_is_stopped_takes_its_job_back(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "submitit", types.SimpleNamespace(Job=Job))
     jobs = [Job(), Job()]
     with pytest.raises(SystemExit) as ended:
-        trial._end(signal.SIGTERM, None)
+        hydra_trial._end(signal.SIGTERM, None)
     assert ended.value.code == 128 + signal.SIGTERM
     assert {id(one) for one in jobs} <= {id(one) for one in cancelled}
