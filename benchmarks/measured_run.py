@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import machine
 
 from protein.config.resolve import load
 from protein.trainer.config import RunConfig
-from protein.trainer.machine.cores import Thread, thread_waits, throttled_seconds, waited_for_others
+from protein.trainer.machine.cores import Thread, Times, thread_times, throttled_seconds, waited_for_others
 
 POINTS = 60  # of a curve that is kept
 # A measurement in every iteration, so that the moment is known exactly.
@@ -36,18 +37,19 @@ class Waits:
 
     def __init__(self, process: int) -> None:
         self._process = process
-        self._before, self._throttled = self._read(), throttled_seconds()
+        self._before, self._throttled, self._began = self._read(), throttled_seconds(), time.perf_counter()
 
     def seconds(self) -> float:
         """Returns the seconds of the thread that waited longest, because the other ones wait for that one."""
-        return waited_for_others(self._before, self._read(), throttled_seconds() - self._throttled)
+        seconds = time.perf_counter() - self._began
+        return waited_for_others(self._before, self._read(), throttled_seconds() - self._throttled, seconds)
 
-    def _read(self) -> dict[Thread, float]:
-        waits: dict[Thread, float] = {}
+    def _read(self) -> dict[Thread, Times]:
+        waits: dict[Thread, Times] = {}
         pending = [self._process]
         while pending:
             process = pending.pop()
-            waits |= thread_waits(process)
+            waits |= thread_times(process)
             for path in Path(f"/proc/{process}/task").glob("*/children"):
                 try:
                     pending += [int(child) for child in path.read_text().split()]

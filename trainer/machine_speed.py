@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 from .config import EnvConfig, EvalConfig, PolicyConfig, RunConfig, TrainConfig
 from .errors import TrainerError
 from .events import Event, Start
-from .machine.cores import thread_waits, throttled_seconds, waited_for_others
+from .machine.cores import thread_times, throttled_seconds, waited_for_others
 from .run import run
 
 MAX_SECONDS = 10.0  # that count: no round is begun that would make it more, but for the first two
@@ -150,9 +150,10 @@ def _train(name: str, threads: int, device: str, *, steps_share: float = 1.0) ->
             stop.set()  # no evaluation
 
     process = os.getpid()
-    waits, throttled = thread_waits(process), throttled_seconds()
+    waits, throttled = thread_times(process), throttled_seconds()
     result = run(config, directory=None, report=follow, stop=stop)
-    waited = waited_for_others(waits, thread_waits(process), throttled_seconds() - throttled)
+    throttled = throttled_seconds() - throttled
+    waited = waited_for_others(waits, thread_times(process), throttled, result.elapsed_seconds)
     return max(result.elapsed_seconds - waited, _LEAST_SHARE * result.elapsed_seconds), started[0]
 
 

@@ -6,6 +6,7 @@
     stable   Stable-Baselines3, with the tuned settings of its zoo
     clean    CleanRL's PPO, written anew by its published settings
     rust     rlox's PPO, with the same settings, where it runs
+    modular  skrl's PPO, with the same settings, there
 
 For each environment and seed the methods take turns, so that a busy minute affects all of them. Each run is a process
 of its own with the same number of threads. It ends at the goal (`goals.py`), at its published number of steps, or
@@ -33,12 +34,13 @@ from curves import draw
 from goals import goal
 from peers.settings import CLEAN, RUST, STABLE
 
-METHODS = ("ours", "stable", "clean", "rust")
+METHODS = ("ours", "stable", "clean", "rust", "modular")
 COLORS = {
     "ours": "#0072b2",
     "Stable-Baselines3": "#d55e00",
     "CleanRL": "#009e73",
     "rlox": "#cc79a7",
+    "skrl": "#e69f00",
 }  # by the name of each method
 FIGURE = machine.ROOT / "docs" / "images" / "peers.png"
 ENVIRONMENTS = tuple(STABLE)
@@ -121,7 +123,9 @@ def main() -> None:
         for seed in arguments.seeds:
             for method in arguments.methods:
                 this = key({"environment": name, "method": method, "seed": seed})
-                if (method == "rust" and name not in RUST) or (not arguments.again and this in map(key, rows)):
+                if (method in ("rust", "modular") and name not in RUST) or (
+                    not arguments.again and this in map(key, rows)
+                ):
                     continue
                 row = run(method, name, seed, arguments.threads, arguments.max_seconds)
                 rows = sorted([row, *(other for other in rows if key(other) != this)], key=key)

@@ -32,7 +32,7 @@ import psutil
 from protein.files import prepare_folder
 from protein.ports import Job
 from protein.run.machine import GpuMemory, busy_seconds, can_measure, family, resident_bytes
-from protein.trainer.machine.cores import Thread, thread_waits, throttled_seconds, waited_for_others
+from protein.trainer.machine.cores import Thread, Times, thread_times, throttled_seconds, waited_for_others
 from protein.types import USAGE_FILE, WAITED, WALL
 
 CPU, OTHERS = "cpu", "others"
@@ -57,10 +57,10 @@ class Meter:
         self._pid = pid
         self._first: _Mark | None = None if began is None else (began, 0.0, throttled_seconds(), busy_seconds())
         self._last = self._first
-        self._waited_before: dict[Thread, float] = {}
-        self._waited: dict[Thread, float] = {}
+        self._waited_before: dict[Thread, Times] = {}
+        self._waited: dict[Thread, Times] = {}
         self.missed = False  # whether the process had ended before the last mark could be made
-        self._tells_waits = began is not None and bool(thread_waits(os.getpid()))
+        self._tells_waits = began is not None and bool(thread_times(os.getpid()))
 
     @property
     def marked(self) -> bool:
@@ -76,7 +76,7 @@ class Meter:
         for member in family(self._pid):
             with contextlib.suppress(psutil.Error):
                 cpu += sum(member.cpu_times()[:4])  # user, system, and those of children that were waited for
-                waited.update(thread_waits(member.pid))
+                waited.update(thread_times(member.pid))
                 seen = True
         self.missed = not seen
         if self.missed:
@@ -110,8 +110,8 @@ class Meter:
         used = max(cpu - cpu_before, 0.0)
         found = {WALL: ended - began, CPU: used}
         if self._waited or self._tells_waits:
-            waited = waited_for_others(self._waited_before, self._waited, throttled - throttled_before)
-            found[WAITED] = min(waited, ended - began)
+            throttled -= throttled_before
+            found[WAITED] = waited_for_others(self._waited_before, self._waited, throttled, ended - began)
         if busy is not None and busy_before is not None:
             found[OTHERS] = max(busy - busy_before - used, 0.0)
         return found

@@ -147,6 +147,19 @@ def test_the_librarys_peer_takes_the_published_settings(capsys: pytest.CaptureFi
         assert json.loads(capsys.readouterr().out)["steps"] == STABLE[name].num_envs
 
 
+def test_the_modular_librarys_peer_makes_updates(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    pytest.importorskip("skrl")
+    from peers import modular
+
+    recording = Recording(goal=-math.inf, max_seconds=math.inf)  # any hundred episodes end it
+    modular.train("gym:CartPole-v1", 0, recording, str(tmp_path))
+    recording.finish()
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    settings = CLEAN["gym:CartPole-v1"]
+    assert result["steps"] > 2 * settings.num_envs * settings.num_steps
+    assert not list(tmp_path.iterdir()), "it writes nothing"
+
+
 def test_our_games_behind_the_librarys_interface_bootstrap_only_what_was_cut_off() -> None:
     pytest.importorskip("stable_baselines3")
     from peers import stable

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 Thread = tuple[int, int]  # process, thread
+Times = tuple[float, float]  # seconds on a core, and ready without one
 ROOT = Path("/")
 
 
@@ -24,30 +25,37 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def thread_waits(process: int) -> dict[Thread, float]:
-    """Returns how many seconds each thread of a process has been ready to run without a core."""
+def thread_times(process: int) -> dict[Thread, Times]:
+    """Returns how many seconds each thread of a process has run, and has been ready to run without a core."""
     found = {}
     with contextlib.suppress(OSError, ValueError, IndexError):
         for thread in Path(f"/proc/{process}/task").iterdir():
             # Nanoseconds on a core, nanoseconds of waiting, and how often it ran.
-            found[process, int(thread.name)] = 1e-9 * int((thread / "schedstat").read_text().split()[1])
+            ran, waited, _ = (thread / "schedstat").read_text().split()
+            found[process, int(thread.name)] = 1e-9 * int(ran), 1e-9 * int(waited)
     return found
 
 
-def waited_for_others(before: Mapping[Thread, float], after: Mapping[Thread, float], throttled: float) -> float:
+def waited_for_others(
+    before: Mapping[Thread, Times], after: Mapping[Thread, Times], throttled: float, seconds: float
+) -> float:
     """Returns the seconds for which other programs kept a program's threads from running.
 
-    It is the wait of the thread that waited longest, because the other ones wait for that one.
+    It is the wait of the thread that waited longest, because the other ones wait for that one. But a thread that has
+    nothing to do, and gives its core away again and again, waits all the time. So it is no more than what the thread
+    that ran longest leaves of the time.
 
     Args:
-        before: `thread_waits` of its processes at the beginning; a thread that is missing had not waited.
+        before: `thread_times` of its processes at the beginning; a thread that is missing had not waited.
         after: the same at the end.
         throttled: for how long a quota has stopped the control group in between, in seconds.
+        seconds: that passed in between.
     """
-    waits = [max(seconds - before.get(thread, 0.0), 0.0) for thread, seconds in after.items()]
+    earlier = [before.get(thread, (0.0, 0.0)) for thread in after]
+    runs, waits = ([max(b[i] - a[i], 0.0) for a, b in zip(earlier, after.values(), strict=True)] for i in (0, 1))
     total = sum(waits)
     by_others = max(1.0 - throttled / total, 0.0) if total else 0.0
-    return by_others * max(waits, default=0.0)
+    return min(by_others * max(waits, default=0.0), max(seconds - max(runs, default=0.0), 0.0))
 
 
 def throttled_seconds(root: Path = ROOT) -> float:

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from protein.trainer.machine.cores import quota_cores, thread_waits, throttled_seconds, waited_for_others
+from protein.trainer.machine.cores import quota_cores, thread_times, throttled_seconds, waited_for_others
 
 LINUX = pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="only Linux counts it")
 SPIN = "import os, time; os.sched_setaffinity(0, {%d}); print(flush=True)\nwhile True: pass"
 WORK = """
 import os, sys
-from protein.trainer.machine.cores import thread_waits
+from protein.trainer.machine.cores import thread_times
 os.sched_setaffinity(0, {%d})
-before = thread_waits(os.getpid())
+before = thread_times(os.getpid())
 for _ in range(20_000_000): pass
-after = thread_waits(os.getpid())
-print(max(after[thread] - before[thread] for thread in before))
+after = thread_times(os.getpid())
+print(max(after[thread][1] - before[thread][1] for thread in before))
 """
 
 
@@ -28,19 +28,25 @@ def write(path: Path, text: str) -> None:
 
 
 def test_the_longest_wait_of_a_thread_counts() -> None:
-    before, after = {(1, 1): 1.0, (1, 2): 5.0}, {(1, 1): 4.0, (1, 2): 6.0, (2, 2): 2.0}
-    assert waited_for_others(before, after, 0.0) == 3.0
+    before = {(1, 1): (1.0, 1.0), (1, 2): (0.0, 5.0)}
+    after = {(1, 1): (2.0, 4.0), (1, 2): (0.0, 6.0), (2, 2): (0.0, 2.0)}
+    assert waited_for_others(before, after, 0.0, 5.0) == 3.0
+
+
+def test_a_thread_that_only_gives_its_core_away_does_not_count_beyond_what_the_busiest_leaves() -> None:
+    assert waited_for_others({(1, 1): (1.0, 0.0)}, {(1, 1): (9.0, 9.0), (1, 2): (0.1, 24.0)}, 0.0, 25.0) == 17.0
+    assert waited_for_others({}, {(1, 1): (30.0, 0.0), (1, 2): (0.1, 24.0)}, 0.0, 25.0) == 0.0
 
 
 def test_what_a_quota_took_is_not_the_others() -> None:
-    after = {(1, 1): 3.0, (1, 2): 1.0}
-    assert waited_for_others({}, after, 1.0) == pytest.approx(2.25)  # of 4 s of waiting others caused 3
-    assert waited_for_others({}, after, 8.0) == 0.0
+    after = {(1, 1): (1.0, 3.0), (1, 2): (1.0, 1.0)}
+    assert waited_for_others({}, after, 1.0, 9.0) == pytest.approx(2.25)  # of 4 s of waiting others caused 3
+    assert waited_for_others({}, after, 8.0, 9.0) == 0.0
 
 
 def test_nothing_is_known_where_nothing_is_counted() -> None:
-    assert waited_for_others({}, {}, 1.0) == 0.0
-    assert thread_waits(2**30) == {}
+    assert waited_for_others({}, {}, 1.0, 1.0) == 0.0
+    assert thread_times(2**30) == {}
 
 
 @LINUX
