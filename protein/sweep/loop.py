@@ -67,6 +67,7 @@ from protein.types import (
 )
 
 POLL_SECONDS = 0.25
+NEWS_SECONDS = 1.0  # for which reports from other machines may wait while trials are started
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +157,7 @@ class _Loop:
         self._listener = listener
         self._stop = stop
         self._began = time.monotonic()
+        self._polled = time.monotonic()  # when the backend was asked for news last
         self._idle_seconds = 0.0  # in which no trial ran or could start, as in a pause
         self._designer_seconds = 0.0
         slots = settings.slots or Slots(workers=settings.workers)
@@ -240,13 +242,7 @@ class _Loop:
                 self._idle_seconds += time.monotonic() - idle_since
                 self._listener.update(self.status())
                 continue
-            for event in self._backend.poll(POLL_SECONDS):
-                if isinstance(event, Finished):
-                    self._on_finished(event)
-                    self._exhausted = False
-                else:
-                    self._on_progress(event)
-            self._trials.renew_leases()
+            self._take_news(POLL_SECONDS)
             self._listener.update(self.status())
         if self._stopped_from_outside:
             self._trials.request(Request.RUN)  # it was followed; the next start of the sweep is to run
@@ -260,6 +256,16 @@ class _Loop:
                 self._settings.max_cost_seconds,
                 self._settings.max_trial_seconds,
             )
+
+    def _take_news(self, timeout_seconds: float) -> None:
+        events, self._polled = self._backend.poll(timeout_seconds), time.monotonic()
+        for event in events:
+            if isinstance(event, Finished):
+                self._on_finished(event)
+                self._exhausted = False
+            else:
+                self._on_progress(event)
+        self._trials.renew_leases()
 
     def conclude(self, error: BaseException | None) -> None:
         """Stores why the run has ended, and calls the user's commands. Trials have ended, or wait."""
@@ -359,6 +365,8 @@ class _Loop:
                 self._exhausted = True  # what waits does not fit, and nothing new is wanted
             else:
                 self._exhausted = not self._start_next()
+            if self._polled < time.monotonic() - NEWS_SECONDS and self._backend.num_slots() is not None:
+                self._take_news(0.0)  # where many slots are free at once, reports would wait for all starts
 
     def _resume_next(self) -> bool:
         """Takes up a trial that waits. Returns False when none fits the budget and the time, or none waits."""

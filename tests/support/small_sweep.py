@@ -14,7 +14,7 @@ from typing import Any
 
 from protein import storage
 from protein.engine.designer import RandomDesigner
-from protein.ports import Designer, Finished, Store, SweepStatus, TrialProgress
+from protein.ports import Backend, Designer, Finished, Store, SweepStatus, TrialProgress
 from protein.run.trainer import TrainerBackend
 from protein.space import Float, Space
 from protein.sweep import provenance
@@ -133,7 +133,7 @@ def sweep(
     workers: int = 1,
     stop_when: StopWhen | Met | None = None,
     designer: Designer | None = None,
-    backend: TrainerBackend | None = None,
+    backend: Backend | None = None,
     max_trials: int | None = None,
     can_continue: bool = False,
     **settings: Any,

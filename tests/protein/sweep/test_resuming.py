@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import os
 import signal
 import subprocess
@@ -23,7 +24,7 @@ from protein.engine.designer import RandomDesigner
 from protein.ports import Finished, Job, SweepStatus, TrialProgress
 from protein.run.trainer import TrainerBackend
 from protein.space import Categorical, Float, Integer, Space
-from protein.sweep import resuming
+from protein.sweep import loop, resuming
 from protein.sweep.launching import to_evaluate
 from protein.sweep.trouble import Preemptions
 from protein.types import (
@@ -414,6 +415,42 @@ def test_a_sweep_starts_no_more_than_the_backend_has_room_for_and_waits_for_room
     status = small_sweep.sweep(tmp_path, backend=backend, listener=Open(), workers=4, budget_seconds=None, max_trials=5)
     assert [trial.end for trial in status.trials] == [TrialEnd.COMPLETE] * 5
     assert backend.together == 2
+
+
+@pytest.mark.parametrize("wait", [0.0, math.inf])
+def test_reports_from_other_machines_do_not_wait_until_all_free_places_have_a_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait: float
+) -> None:
+    """A suggestion may take a second, and a hundred places may be free. A trial that reports may be one to stop."""
+    monkeypatch.setattr(loop, "NEWS_SECONDS", wait)
+    calls: list[str] = []
+
+    class Instant:
+        """Trials of other machines that end as soon as they are asked for."""
+
+        def __init__(self) -> None:
+            self.jobs: list[Job] = []
+
+        def num_slots(self) -> int | None:
+            return 3
+
+        def start(self, job: Job) -> None:
+            calls.append("start")
+            self.jobs.append(job)
+
+        def poll(self, timeout_seconds: float) -> list[TrialProgress | Finished]:
+            calls.append("poll")
+            jobs, self.jobs = self.jobs, []
+            outcome = Outcome(end=TrialEnd.COMPLETE, reason="", score=1.0, cost_seconds=1.0)
+            return [Finished(trial=job.trial, outcome=outcome) for job in jobs]
+
+        def stop(self, trial: Trial, end: TrialEnd, reason: str) -> None: ...
+
+        def close(self) -> None: ...
+
+    status = small_sweep.sweep(tmp_path, backend=Instant(), workers=3, budget_seconds=None, max_trials=3)
+    assert [trial.end for trial in status.trials] == [TrialEnd.COMPLETE] * 3
+    assert calls[:6] == (["start", "poll"] * 3 if wait == 0.0 else ["start"] * 3 + ["poll"])
 
 
 def test_a_place_that_opens_while_the_loop_looks_does_not_end_the_sweep(tmp_path: Path) -> None:
