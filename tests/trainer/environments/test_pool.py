@@ -22,8 +22,6 @@ from protein.trainer.environments.pool import PoolEnv
 from protein.trainer.errors import ConfigError, TrainerError
 from protein.trainer.ppo.rollout import Batch, Rollout
 
-pytestmark = pytest.mark.usefixtures("warm")
-
 COUNTER = "gym-async:gym_worlds:Counter-v0"
 
 
