@@ -99,7 +99,7 @@ def c_move(tmp_path_factory: pytest.TempPathFactory) -> CMove:
 TILE = st.sampled_from([0, 0, 0, 1, 1, 2, 2, 3, 11, 15, 16])
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(cells=st.lists(TILE, min_size=16, max_size=16) | st.lists(st.integers(1, 16), min_size=16, max_size=16))
 def test_a_move_of_any_board_is_the_references(c_move: CMove, cells: list[int]) -> None:
     board = np.array(cells).reshape(4, 4)

@@ -426,6 +426,11 @@ def test_files_are_the_same_each_time(tmp_path: Path, draw: Any, num_trials: int
         style.save(figure, tmp_path / "new" / f"{again}.svg")
     first, second = ((tmp_path / "new" / f"{again}.svg").read_bytes() for again in range(2))
     assert first == second and first.startswith(b"<?xml")
+
+
+@pytest.mark.parametrize("draw", [front, curves, parallel])
+def test_a_file_has_the_format_of_its_ending_or_that_is_given(tmp_path: Path, draw: Any) -> None:
+    figure = draw([(sweep(), [*many(2), running(99)])])
     style.save(figure, tmp_path / "figure.pdf")
     assert (tmp_path / "figure.pdf").read_bytes().startswith(b"%PDF")
     style.save(figure, tmp_path / "figure", "png")  # a format that is given needs no ending
