@@ -97,7 +97,9 @@ def read(tool: str, source: Source, *, rename: Mapping[str, str]) -> Imported:
         raise UsageError(f"--params is for wandb alone: {tool} tells what its parameters are")
     try:
         imported: Imported = dataclasses.replace(_reader(tool).read(source), tool=tool)
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, SpaceError) as error:
+    except UsageError:
+        raise
+    except Exception as error:  # of whatever library has met what it does not know
         raise UsageError(
             f"{source.place} has another form than {tool} is known to write ({error!r:.80}): it is damaged, or of a"
             " version that is not known here"

@@ -326,6 +326,11 @@ class TestCarbs:
         path.write_bytes(self.packed(b"0" * 10**7, zipfile.ZIP_DEFLATED))
         with pytest.raises(UsageError, match="unpacks to more than it is"):
             read(path, "carbs")
+        whole = bytearray(self.STATE.read_bytes())
+        whole[whole.index(b"data/8") + 64] ^= 1  # of the numbers of a point
+        path.write_bytes(whole)
+        with pytest.raises(UsageError, match="Bad CRC-32"):
+            read(path, "carbs")
         path.write_bytes(pickle.dumps({"config": 1}))
         with pytest.raises(UsageError, match="is no state of CARBS, which is a ZIP file"):
             read(path, "carbs")
