@@ -128,6 +128,7 @@ def test_a_limit_is_kept(tmp_path: Path) -> None:
     assert "limits kept with" in printed
 
 
+@pytest.mark.usefixtures("cold")  # as a user starts it
 def test_several_workers(tmp_path: Path) -> None:
     assert last_score(example(tmp_path, "several_workers.py"), {"lr", "epochs"}) < 10.0  # it begins at about 50
 

@@ -22,8 +22,6 @@ from protein.storage import open_store, upgrade
 from protein.storage.database import WRITE, create_engine, parse_url
 from protein.storage.existing import copy_file
 
-pytestmark = pytest.mark.usefixtures("warm")
-
 ASSETS = Path(__file__).parents[1] / "assets"
 OLD = sorted(ASSETS.glob("storage_*.db"))
 NEXT = f"{int(upgrade.HEAD) + 1:04}"  # the revision after ours

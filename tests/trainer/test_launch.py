@@ -79,6 +79,7 @@ def test_a_rank_that_fails_says_why_through_the_first(capfd: pytest.CaptureFixtu
     assert capfd.readouterr().err == "", "the caller says it, once"
 
 
+@pytest.mark.usefixtures("cold")
 def test_ranks_import_nothing_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("random", "logging", "queue", "numpy", "torch"):
         (tmp_path / f"{name}.py").write_text("raise RuntimeError('the user file was imported')\n")
