@@ -226,9 +226,10 @@ class FolderTransport(FileTransport[FileSlot]):
         return [(worker, ready)]
 
     def _left(self, worker: FileSlot, left: Left) -> list[News]:
-        if not worker.host and left.why and left.why not in self._failures:
-            self._failures.add(left.why)
-            self._note(f"{worker.name} cannot run trials, and tries again: {left.why[:MAX_NOTE]}")
+        why = " ".join(left.why[:MAX_NOTE].split())
+        if not worker.host and why and why not in self._failures:
+            self._failures.add(why)
+            self._note(f"{worker.name} cannot run trials, and tries again: {why}")
             self._waits = False  # for others, as it says then
         return super()._left(worker, left)
 

@@ -139,8 +139,9 @@ class Workers:
             slot.process.stdout.close()
             slot.process = None
             if code:
-                with contextlib.suppress(OSError):  # it could not say so itself
-                    Outbox(slot.folder / FROM_WORKER).send(Left())
+                with contextlib.suppress(OSError):  # it may not have said so itself
+                    why = f"its process has ended with exit code {code}; what it printed is where the worker runs"
+                    Outbox(slot.folder / FROM_WORKER).send(Left(why=why))
                 self._note(
                     f"slot {slot.number} has failed (exit code {code}); it is used again in {RETRY_SECONDS:.0f} s"
                 )

@@ -437,7 +437,8 @@ def test_a_slot_that_dies_is_told_and_used_again_later(
     look()
     processes[0].code = -9
     look()
-    assert Inbox(processes[0].folder / FROM_WORKER).receive() == [Left()]
+    [said] = Inbox(processes[0].folder / FROM_WORKER).receive()
+    assert isinstance(said, Left) and said.why.startswith("its process has ended with exit code -9")
     assert len(processes) == 1 and "slot 0 has failed (exit code -9)" in notes[-1]
     now = time.monotonic()
     monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=lambda: now + 11.0))
