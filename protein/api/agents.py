@@ -15,6 +15,7 @@ import collections
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -31,7 +32,7 @@ import tomli_w
 from protein import envs_c
 from protein.api import by_hand, command_sweep, stores
 from protein.api.definition import check_name
-from protein.errors import ProteinError, TrialLost, UsageError
+from protein.errors import ProteinError, StoreMissing, TrialLost, UsageError
 from protein.ports import Store
 from protein.run.lease import current_owner, dead_owners, is_local, owner_of
 from protein.run.template import parse
@@ -141,29 +142,21 @@ def used(store: Store, calls: Sequence[AgentCall]) -> Used:
     for call in filter(_grants, calls):
         begun = named.get(call.sweep)  # by a server that was killed before it could say so
         last[begun.id if begun is not None and _is_about(call, begun) else call.sweep_id or call.sweep] = call
-    known = store.summaries()
-    found = Used()
+    known, found = store.summaries(), list[Used]()
     for key, call in last.items():
-        given, trials = call.max_cost_seconds or 0.0, call.max_trials or 0
-        sweep = sweeps.get(key) if isinstance(key, int) else None
+        spent, total, sweep = 0.0, 0, sweeps.get(key) if isinstance(key, int) else None
         # Of a process of another machine only the sweep's end tells that it is gone.
         runs = _lives(call) and (sweep is None or not sweep.ended or is_local(call.owner))
-        if sweep is None:  # not stored yet; or it was removed, and what it has cost is not known any more
-            seconds = given if runs or call.sweep_id is not None else 0.0
-            total = trials if runs or call.sweep_id is not None else 0
-        else:
+        if sweep is not None:
             now, numbers = alive(store, sweep, known[sweep.id]), known[sweep.id]
             elsewhere = now.life is Life.UNKNOWN and bool(now.owner) and not is_local(now.owner)
             runs = runs or now.life is Life.RUNS or elsewhere
-            spent = numbers.spent_seconds + numbers.confirming_seconds
-            seconds = max(given, spent) if runs else spent
-            total = max(trials, numbers.total) if runs else numbers.total
-        found = Used(
-            seconds=found.seconds + seconds,
-            trials=found.trials + total,
-            workers=found.workers + (call.workers if runs else 0),
-        )
-    return found
+            spent, total = numbers.spent_seconds + numbers.confirming_seconds, numbers.total
+        if runs or (sweep is None and call.sweep_id is not None):  # what a removed sweep has cost is not known any more
+            spent, total = max(call.max_cost_seconds or 0.0, spent), max(call.max_trials or 0, total)
+        found.append(Used(seconds=spent, trials=total, workers=call.workers if runs else 0))
+    seconds, trials, workers = ([getattr(one, name) for one in found] for name in ("seconds", "trials", "workers"))
+    return Used(seconds=math.fsum(seconds), trials=sum(trials), workers=sum(workers))
 
 
 def line(calls: Sequence[AgentCall], sweep: SweepRecord) -> str | None:
@@ -190,12 +183,10 @@ class Agents:
         allowance = self._allowance
         if not allowance.starts:
             return {"writes": False, "why": _READ_ONLY}
-        calls: list[AgentCall] = []
-        taken = Used()
-        if (file := stores.file(stores.url(allowance.store))) is None or file.exists():
-            with stores.opened(allowance.store) as store:
-                calls = store.agent_calls()
-                taken = used(store, calls)
+        calls, taken = list[AgentCall](), Used()
+        with contextlib.suppress(StoreMissing), stores.opened(allowance.store) as store:
+            calls = store.agent_calls()
+            taken = used(store, calls)
         return {
             "writes": True,
             "may_start": list(allowance.starts),
@@ -237,7 +228,7 @@ class Agents:
         arguments = {name: value for name, value in dataclasses.asdict(asked).items() if value not in (None, {})}
         call = self._call(client, "start_sweep", asked.name, arguments)
         with self._logged(call, allow, create=True) as (store, call):
-            log, is_new = self._beside(f"{call.number}.log"), store.find_sweep(asked.name) is None
+            log = self._beside(f"{call.number}.log")
             try:
                 log.parent.mkdir(parents=True, exist_ok=True)
                 process = self._spawn(self._words(asked, call), log)
@@ -249,8 +240,8 @@ class Agents:
             except psutil.NoSuchProcess:
                 owner = ""
             store.end_agent_call(call.number, "", owner=owner)
-            sweep, code = _begun(store, asked.name, process, is_new=is_new), process.poll()
-            if code:
+            sweep, code = _begun(store, asked.name, process, owner), process.poll()
+            if code and sweep is None:
                 store.end_agent_call(call.number, "", owner="")
                 raise UsageError(f"the sweep did not start: {_error(log, code)}")
             store.end_agent_call(call.number, "started", sweep_id=None if sweep is None else sweep.id)
@@ -327,10 +318,11 @@ class Agents:
     def _call(self, client: str, tool: str, sweep: str, arguments: Mapping[str, Any]) -> AgentCall:
         if not self._allowance.starts:
             raise Refused(_READ_ONLY)
-        if not is_json(arguments) or len(json.dumps(arguments)) > MAX_ARGUMENTS:
-            raise Refused(f"the arguments of {tool} are no JSON, or longer than {MAX_ARGUMENTS >> 10} KiB; give less")
-        now, owner = datetime.now(UTC), current_owner()
-        return AgentCall(made_at=now, client=client, tool=tool, arguments=arguments, sweep=sweep, owner=owner)
+        with contextlib.suppress(ValueError):  # half a character
+            if is_json(arguments) and len(json.dumps([sweep, arguments], ensure_ascii=False).encode()) <= MAX_ARGUMENTS:
+                now, owner = datetime.now(UTC), current_owner()
+                return AgentCall(made_at=now, client=client, tool=tool, arguments=arguments, sweep=sweep, owner=owner)
+        raise Refused(f"the arguments of {tool} are no JSON, or longer than {MAX_ARGUMENTS >> 10} KiB; give less")
 
     def _grant(self, asked: Start, others: Used, call: AgentCall) -> AgentCall:
         """Returns the call with what it takes of the budget. Raises `Refused` where less is left."""
@@ -491,16 +483,19 @@ def _concluding(store: Store, calls: Sequence[AgentCall]) -> bool:
     return any(call.sweep_id in ended and not dead_owners([call.owner]) for call in calls if _grants(call))
 
 
-def _begun(store: Store, name: str, process: "subprocess.Popen[bytes]", *, is_new: bool) -> SweepRecord | None:
-    """Waits until a process runs a sweep, or has ended, and returns the sweep; None: it is not stored."""
+def _begun(store: Store, name: str, process: "subprocess.Popen[bytes]", owner: str) -> SweepRecord | None:
+    """Waits until a process has run a trial of a sweep, or has ended, and returns the sweep; None: it has run none.
 
-    def is_over() -> bool:
+    A person may begin a sweep of this name meanwhile, or have one.
+    """
+
+    def found() -> SweepRecord | None:
         sweep = store.find_sweep(name)
-        runs = sweep is not None and (is_new or alive(store, sweep).life is Life.RUNS)
-        return runs or process.poll() is not None
+        trials = [] if sweep is None else store.trials(sweep.id, curves=False)
+        return sweep if owner and any(one.owner == owner for one in trials) else None
 
-    _wait(is_over)
-    return store.find_sweep(name)
+    _wait(lambda: process.poll() is not None or found() is not None)
+    return found()
 
 
 def _wait(is_over: Callable[[], bool]) -> None:

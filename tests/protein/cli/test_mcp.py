@@ -227,6 +227,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a sweep of a person": ({"name": "pong"}, "'pong' was not started by an agent"),
     "a hook": ({"on_trial": "touch x"}, "start_sweep takes no 'on_trial'"),
     "another method": ({"method": "optuna:tpe"}, "method: "),
+    "half a character": ({"space": "\ud800.toml"}, "are no JSON"),
     "too much": ({"space": {"x": {"choices": ["x" * 70_000, "y"]}}}, "longer than 64 KiB"),
 }
 
@@ -542,6 +543,36 @@ def test_a_start_whose_store_fails_or_that_another_server_overtakes_takes_its_bu
             store.create_sweep(sweep_spec(name), None)
             with pytest.raises(UsageError, match="was not started by an agent"):
                 server.request(name, Request.STOP, "stop_sweep", "an agent")
+
+
+@pytest.mark.parametrize("whose", ["a person's", "its own"])
+def test_a_start_that_fails_takes_a_sweep_of_its_name_only_if_it_has_run_a_trial_of_it(
+    whose: str, program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with stores.opened(None, create=True) as store:
+
+        def spawn(*_: object) -> "subprocess.Popen[bytes]":
+            process = subprocess.Popen("false")
+            owner = owner_of(process.pid if whose == "its own" else os.getpid())
+            trial = start(store, store.create_sweep(sweep_spec("a"), None), owner=owner)
+            store.finish_trial(trial, complete(5.0))
+            store.set_ended(trial.sweep_id, "no trial has had a score")
+            return process
+
+        monkeypatch.setattr(Agents, "_spawn", spawn)
+        server = Agents(allowance(program, "python train.py"))
+        asked = Start(run="python train.py", name="a", max_cost_seconds=25.0, space=SPACE)
+        if whose == "its own":
+            assert server.start(asked, "an agent")["state"] == "ended"
+            assert server.budget()["used_seconds"] == 5.0
+            call = dataclasses.replace(kept(program)[0], owner="another-machine:1:2.0")
+            assert agents.used(store, [call]).seconds == 5.0, "its end is known, though its process is not seen"
+            return
+        with pytest.raises(UsageError, match="the sweep did not start"):
+            server.start(asked, "an agent")
+        with pytest.raises(UsageError, match="was not started by an agent"):
+            server.request("a", Request.STOP, "stop_sweep", "an agent")
+        assert server.budget()["used_seconds"] == 0.0
 
 
 def fail_to_start() -> None:
