@@ -18,18 +18,21 @@ def plain(text: str) -> Any:
     """
     import yaml
 
-    loader = yaml.SafeLoader(text)
+    loader = None
     try:
+        loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         if node is None:
             return None
         if _num_values(node, {}) > max(len(text), _ALWAYS):
             raise ValueError("its aliases stand for more values than it has characters; write them out")
         return loader.construct_document(node)
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ValueError(" ".join(str(error).split())) from error
+    except Exception as error:  # PyYAML also raises others, as for "!!bool maybe"
+        said = " ".join(str(error).split())
+        raise ValueError(said if isinstance(error, yaml.YAMLError | ValueError) else f"{error!r:.80}") from error
     finally:
-        loader.dispose()
+        if loader is not None:
+            loader.dispose()
 
 
 def _num_values(node: Any, known: dict[int, float]) -> float:

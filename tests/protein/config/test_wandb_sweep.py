@@ -312,6 +312,15 @@ def test_aliases_of_aliases_are_one_line(level: str) -> None:
         assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "text", ["\0", "a: \x07", "!!int ''", "!!float ''", "!!bool maybe", "!!timestamp x", "[" * 9999]
+)
+def test_what_no_yaml_holds_is_one_line(text: str) -> None:
+    with pytest.raises(UsageError, match=r"f\.yaml: not valid YAML: \S") as refused:
+        read(text)
+    assert "\n" not in str(refused.value)
+
+
 def test_aliases_of_a_person_are_read() -> None:
     given = read("x: &x {min: 0.0, max: 1.0}\nparameters: {a: *x, b: {<<: *x, max: 2.0}}")
     assert given.space.parameters == (Float("a", 0.0, 1.0), Float("b", 0.0, 2.0))
