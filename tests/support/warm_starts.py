@@ -226,9 +226,12 @@ def _serve(control: socket.socket) -> Callable[[], None]:
         request = json.loads(control.recv(int.from_bytes(head), socket.MSG_WAITALL))
         told, tell = os.pipe()
         if (between := os.fork()) == 0:
+            ours = os.getpid()
             if (pid := os.fork()) == 0:
-                while os.getppid() != request["parent"]:  # until the process between the two has ended
-                    time.sleep(0.0005)
+                while (parent := os.getppid()) != request["parent"]:
+                    if parent != ours:
+                        os._exit(1)  # the one that asked has ended
+                    time.sleep(0.0005)  # until the process between the two has ended
                 for end in (told, tell):
                     os.close(end)
                 control.close()
