@@ -8,8 +8,8 @@ import dataclasses
 import json
 import re
 import sys
+import tempfile
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +86,15 @@ LIBRARIES = [
 
 
 @pytest.fixture(params=LIBRARIES, ids=lambda library: library.name)
-def library(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
+def library(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Library:
     found: Library = request.param
     monkeypatch.setenv("KERAS_BACKEND", "torch")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("temporary")))  # where libraries leave folders
     pytest.importorskip(found.name)
     monkeypatch.chdir(tmp_path)
     return found
@@ -223,28 +229,38 @@ def test_numbers_of_all_kinds_are_reported_and_nan_is_left_to_the_sweep(trial: T
         TrialTraining("loss", None, save=True).check()
 
 
-@pytest.fixture
-def lightning(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    yield pytest.importorskip("lightning")
+TORCHRUN = "-m torch.distributed.run --standalone --nproc-per-node 2"
 
 
 @pytest.mark.slow
-def test_lightning_in_two_processes(lightning: Any, backend: CommandBackend, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "launcher", "more", "count"),  # of processes
+    [
+        ("lightning", "", "--devices 2", 2),
+        ("transformers", TORCHRUN, "", 3),
+        ("accelerate", TORCHRUN, "", 3),
+    ],
+)
+def test_of_processes_that_train_together_one_reports_and_a_stop_reaches_all(
+    name: str, launcher: str, more: str, count: int, backend: CommandBackend, tmp_path: Path
+) -> None:
     import psutil
 
-    program = EXAMPLES / "with_lightning.py"
-    one = job(tmp_path, f"{PYTHON} {program} --rate 0.01 --epochs 100000 --devices 2", chdir=str(tmp_path))
+    pytest.importorskip(name)
+    program = EXAMPLES / f"with_{name}.py"
+    command = f"{PYTHON} {launcher} {program} --rate 0.01 --epochs 100000 {more}"
+    one = job(tmp_path, command, chdir=str(tmp_path))
     backend.start(one)
     steps: list[int] = []
     mine: list[psutil.Process] = []
     while True:
         for event in backend.poll(PATIENCE_SECONDS):
             if isinstance(event, Finished):
-                assert event.outcome.end is TrialEnd.STOPPED_EARLY
+                assert event.outcome.end is TrialEnd.STOPPED_EARLY, (tmp_path / "0" / "log.txt").read_text()
                 assert steps == list(range(1, len(steps) + 1)), "one process alone reports"
-                assert len(mine) == 2
-                assert not [process for process in mine if process.is_running()], "the stop has reached both"
-                assert (tmp_path / "0" / "checkpoint").glob("state-*.ckpt")
+                assert len(mine) == count
+                assert not [process for process in mine if process.is_running()], "the stop has reached all"
+                assert [*(tmp_path / "0" / "checkpoint").iterdir()], "a state is kept"
                 return
             steps += [point.steps for point in event.measurements]
             if len(steps) >= 3 and not mine:
@@ -253,9 +269,8 @@ def test_lightning_in_two_processes(lightning: Any, backend: CommandBackend, tmp
 
 
 @pytest.mark.slow
-def test_lightning_in_a_function_keeps_to_one_process(
-    lightning: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lightning_in_a_function_keeps_to_one_process(tmp_path: Path) -> None:
+    pytest.importorskip("lightning")
     import protein.callbacks.lightning
 
     callback = protein.callbacks.lightning.ProteinCallback("loss", report=report_to([], tmp_path))
