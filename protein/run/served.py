@@ -34,6 +34,10 @@ class GoneError(ProteinError):
     """The sweep or this worker's place in it is not there any more."""
 
 
+class AwayError(OSError):
+    """The server has not answered, or could not do it, for `INSIST_SECONDS`."""
+
+
 class Server:
     """A `protein serve`. Threads may share one.
 
@@ -112,16 +116,16 @@ class Server:
         raise OSError(said)
 
     def insist(self, method: str, path: str, body: bytes | Path = b"", *, into: Path | None = None) -> bytes:
-        """Makes a call as `call`, again and again for `INSIST_SECONDS`. Raises as `call`."""
+        """Makes a call as `call`, again and again for `INSIST_SECONDS`. Raises as `call`, and then `AwayError`."""
         until, wait = time.monotonic() + INSIST_SECONDS, FIRST_WAIT
         while True:
             try:
                 return self.call(method, path, body, into=into)
             except FileNotFoundError:  # ours, to be sent
                 raise
-            except OSError:
+            except OSError as error:
                 if time.monotonic() + wait > until:
-                    raise
+                    raise AwayError(*error.args) from error
             time.sleep(wait)
             wait = min(2 * wait, LONGEST_WAIT)
 

@@ -31,7 +31,7 @@ from protein.ports import Backend, Finished, Job, TrialProgress
 from protein.run import lease, speed
 from protein.run.machine import can_measure
 from protein.run.process import joined
-from protein.run.served import ServedFiles
+from protein.run.served import AwayError, GoneError, ServedFiles
 from protein.types import Artifact, Machine, Resources, Trial, TrialEnd
 from protein.urls import without_password
 
@@ -159,6 +159,8 @@ class Copier:
                 continue
             except Exception as error:  # of whichever package stands behind the URL; the trial goes on
                 self._problem = f"{path.name} could not be copied: {' '.join(str(error).split())[:300]}"
+                if isinstance(error, AwayError | GoneError):  # each further file would wait, or go, in vain
+                    return
             else:
                 self._copied[path] = signature
 

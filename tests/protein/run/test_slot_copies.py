@@ -13,6 +13,8 @@ from patience import PATIENCE_SECONDS
 
 from protein.errors import UsageError
 from protein.ports import Finished, Job
+from protein.run import served
+from protein.run.served import ServedFiles, Server
 from protein.run.slot import Copier, Copies, Slot, SlotSettings, facts, mirror, put_probe, remove_probe
 from protein.run.trainer import TrainerBackend
 from protein.types import CONTINUABLE, Trial, TrialEnd
@@ -74,6 +76,25 @@ def test_what_cannot_be_copied_is_said_and_the_rest_is_copied(
         (tmp_path / "trial" / name).write_text(name)
     assert copier.finish() == "b could not be copied: no way"
     assert [store.has(f"0000/{name}") for name in "abc"] == [True, False, True]
+
+
+def test_a_server_that_stays_away_is_waited_for_once_and_not_for_each_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[str] = []
+
+    def away(server: Server, method: str, path: str, body: Path, *, into: None) -> bytes:
+        called.append(path)
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr(Server, "call", away)
+    monkeypatch.setattr(served, "INSIST_SECONDS", 0.0)
+    (tmp_path / "trial").mkdir()
+    copier = Copier(Copies(ServedFiles(Server("http://h", "t" * 16), "s", "w")), tmp_path / "trial", "0000")
+    for name in "abc":
+        (tmp_path / "trial" / name).write_text(name)
+    assert copier.finish() == "a could not be copied: [Errno 111] Connection refused"
+    assert called == ["/files/s/w/0000/a"]
 
 
 @pytest.mark.parametrize(
