@@ -3,7 +3,6 @@
 import dataclasses
 from pathlib import Path
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from store_samples import (
@@ -29,8 +28,6 @@ from protein.types import (
     TrialEnd,
     TrialState,
 )
-
-pytestmark = pytest.mark.usefixtures("warm")
 
 # Durability
 
