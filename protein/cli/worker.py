@@ -51,10 +51,9 @@ def run(command: Command) -> int:
     if token is None:
         raise UsageError(f"give the token of protein serve by --token-file FILE, or in the variable {TOKEN}")
     server = Server(arguments.place, token)
-    with contextlib.closing(Mirror(server, note)) as mirror:
-        workers = make(mirror.root, server=server)
-        with caught(stop):
-            workers.run(lambda: stop.is_set() or mirror.error is not None)
+    mirror = Mirror(server, note)
+    with caught(stop), contextlib.closing(mirror):
+        make(mirror.root, server=server).run(lambda: stop.is_set() or mirror.error is not None)
     if mirror.error is not None:
         raise mirror.error
     return 0

@@ -66,11 +66,13 @@ class Mirror:
 
     def close(self) -> None:
         """Sends the last messages, and removes the folder."""
-        self._end.set()
-        self._thread.join()
-        if self.error is None and self._sent:
-            _insist(self.look)
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        try:
+            self._end.set()
+            self._thread.join()
+            if self.error is None and self._sent:
+                _insist(self.look)
+        finally:  # also where a second Ctrl-C ends that
+            shutil.rmtree(self._scratch, ignore_errors=True)
 
     def look(self) -> bool:
         """Makes the folder like the server's once, and sends what is new here. Returns whether anything was new.

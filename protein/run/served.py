@@ -60,8 +60,9 @@ class Server:
         if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
             raise UsageError(f"{url} is no URL of protein serve: give one as http://HOST:PORT")
         kind: Any = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        port = kind.default_port if port is None else port  # else the end of an IPv6 address is taken for it
         self._connect = functools.partial(kind, host, port, timeout=CALL_SECONDS)
-        self._path = parts.path.rstrip("/")
+        self._path = quote(parts.path.rstrip("/"), safe="/%")
 
     def call(self, method: str, path: str, body: bytes | Path = b"", *, into: Path | None = None) -> bytes:
         """Makes a call once, and returns its answer, or writes that to a file.

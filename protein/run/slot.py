@@ -158,7 +158,7 @@ class Copier:
             except FileNotFoundError:  # it was removed in the meantime
                 continue
             except Exception as error:  # of whichever package stands behind the URL; the trial goes on
-                self._problem = f"{path.name} could not be copied: {' '.join(str(error).split())[:300]}"
+                self._problem = f"{path.name!r} could not be copied: {' '.join(str(error).split())[:300]}"
                 if isinstance(error, AwayError | GoneError):  # each further file would wait, or go, in vain
                     return
             else:

@@ -25,10 +25,12 @@ import shutil
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 import uvicorn
 from anyio.to_thread import run_sync
 from starlette.applications import Starlette
+from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response
@@ -74,7 +76,8 @@ class _Folder:
         _, place = self._place(request)
         if not place.is_dir():
             return JSONResponse({} if place.is_file() else None)
-        return JSONResponse({str(one.relative_to(place)): size for one, (_, size) in signatures(place).items()})
+        sizes = {str(one.relative_to(place)): size for one, (_, size) in signatures(place).items()}
+        return Response(json.dumps(sizes), media_type="application/json")  # names may have bytes that are no UTF-8
 
     def read(self, request: Request) -> Response:
         _, place = self._place(request)
@@ -173,6 +176,15 @@ def make_server(root: Path, token: str) -> uvicorn.Server:
     return uvicorn.Server(configured(_app(root, token), _Uploads))
 
 
+class _AnyPath(StringConvertor):
+    """The rest of a path, whatever stands there. Starlette's own ends at a line break."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("any", _AnyPath())
+
+
 class _Uploads(WholeRequests):
     """Connections on which large files come."""
 
@@ -187,11 +199,11 @@ def _app(root: Path, token: str) -> App:
         _length(request, MAX_LOOK_BYTES)
         return await run_sync(folder.look, await request.body())
 
-    files = "/files/{sweep}/{worker}/{path:path}"
+    files = "/files/{sweep}/{worker}/{path:any}"
     app = Starlette(
         routes=[
             Route("/look", look, methods=["POST"]),
-            Route("/list/{sweep}/{worker}/{path:path}", folder.listed, methods=["GET"]),
+            Route("/list/{sweep}/{worker}/{path:any}", folder.listed, methods=["GET"]),
             Route(files, folder.read, methods=["GET"]),
             Route(files, folder.write, methods=["PUT"]),
             Route(files, folder.remove, methods=["DELETE"]),
@@ -208,7 +220,8 @@ def _app(root: Path, token: str) -> App:
 
         given = dict(scope["headers"]).get(b"authorization", b"")
         if hmac.compare_digest(given, wanted):
-            await app(scope, receive, marked)
+            # As the bytes that a file's name has: uvicorn's own path replaces those that are no UTF-8.
+            await app({**scope, "path": os.fsdecode(unquote_to_bytes(scope["raw_path"]))}, receive, marked)
         else:
             refusal = Response("the token is wrong", 401, {"connection": "close", "www-authenticate": "Bearer"})
             await refusal(scope, receive, send)

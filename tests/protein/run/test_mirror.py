@@ -240,6 +240,37 @@ def test_what_is_no_server_or_no_token_is_one_line(tmp_path: Path, monkeypatch: 
     assert read_token(file) == TOKEN and "PROTEIN_TOKEN" not in os.environ and read_token(None) is None
 
 
+@pytest.mark.parametrize(
+    ("url", "host", "port", "path"),
+    [
+        ("http://h", "h", 80, ""),
+        ("https://H:1/", "h", 1, ""),
+        ("http://[::1]", "::1", 80, ""),
+        ("https://[2001:db8::1]/a", "2001:db8::1", 443, "/a"),
+        ("https://[fe80::abcd]", "fe80::abcd", 443, ""),
+        ("https://h/ä b%20c/", "h", 443, "/%C3%A4%20b%20c"),
+    ],
+)
+def test_a_server_is_where_its_url_says(url: str, host: str, port: int, path: str) -> None:
+    server = Server(url, TOKEN)
+    connection = server._connect()
+    assert (connection.host, connection.port, server._path) == (host, port, path)
+
+
+def test_a_second_ctrl_c_leaves_nothing_behind(answers: Answers, ours: dict[str, str], tmp_path: Path) -> None:
+    answers.answer = 200, ours, json.dumps({"sweeps": {}, "workers": {}}).encode()
+    mirror = Mirror(Server(answers.url, TOKEN), print)
+    mirror._sent[tmp_path] = 0
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mirrors, "_insist", lambda look: interrupted())
+        mirror.close()
+    assert not mirror.root.parent.exists()
+
+
 def test_what_a_server_says_leads_out_of_no_folder(answers: Answers, ours: dict[str, str]) -> None:
     said = {"alive": "0", "offer.json": "{}", "workers": ["../x", ".x", "a/b", "", "w"]}
     names = ("../y", "..", ".z", "/tmp/protein-test", "", "s")

@@ -20,7 +20,7 @@ from protein.run.fleet import Fleet
 from protein.run.folder import FOLDER, FolderTransport
 from protein.run.mailbox import FROM_WORKER, TO_WORKER
 from protein.run.served import GoneError, ServedFiles, Server
-from protein.run.slot import Copies, SlotSettings
+from protein.run.slot import Copier, Copies, SlotSettings
 from protein.run.trainer import TrainerBackend
 from protein.web import folder
 
@@ -112,6 +112,36 @@ def test_files_come_and_go_and_no_path_leads_out(server: Server, sweep: Path, tm
     copies.remove("0000")
     copies.remove("0000")
     assert not (sweep / "0000").exists() and secret.exists()
+
+
+def test_any_name_of_a_file_comes_and_goes_as_it_is(server: Server, sweep: Path, tmp_path: Path) -> None:
+    look(server)
+    here, back = tmp_path / "here", tmp_path / "back"
+    names = [
+        b"a\nb",
+        b"end\n",
+        b"\xff\xfe",
+        b"\xef\xbf\xbd",
+        b" ",
+        b"%0A",
+        b"\\",
+        b"..a",
+        b"-",
+        b"\x01",
+        b"a?b#c;d",
+        b"\xc3\xa9",
+    ]
+    for name in names:
+        (here / "b\n").mkdir(parents=True, exist_ok=True)
+        for above in (here, here / "b\n"):
+            (above / os.fsdecode(name)).write_bytes(name)
+    copier = Copier(Copies(ServedFiles(server, "s", "w")), here, "0000", every_seconds=3600)
+    copier._copied.clear()  # as if they were written by now
+    assert copier.finish() == ""
+    Copies(ServedFiles(server, "s", "w")).fetch("0000", back)
+    for above in (sweep / "0000", back):
+        found = {os.fsencode(one.relative_to(above)): one.read_bytes() for one in above.rglob("*") if one.is_file()}
+        assert found == {before + name: name for name in names for before in (b"", b"b\n/")}
 
 
 def test_a_worker_that_was_given_up_changes_no_file(server: Server, sweep: Path, tmp_path: Path) -> None:
