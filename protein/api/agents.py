@@ -232,9 +232,10 @@ class Agents:
             try:
                 log.parent.mkdir(parents=True, exist_ok=True)
                 process = self._spawn(self._words(asked, call), log)
-            except (OSError, ValueError) as error:  # a text that no file can hold
+            except (OSError, ValueError, UsageError) as error:  # a text that no file can hold; a link that was changed
                 store.end_agent_call(call.number, "", owner="")
-                raise UsageError(f"the sweep cannot be started: {getattr(error, 'strerror', error)}") from error
+                reason = getattr(error, "strerror", None) or error
+                raise UsageError(f"the sweep cannot be started: {reason}") from error
             try:
                 owner = owner_of(process.pid)
             except psutil.NoSuchProcess:

@@ -9,7 +9,7 @@ import re
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -537,6 +537,19 @@ def test_a_start_whose_store_fails_or_that_another_server_overtakes_takes_its_bu
     monkeypatch.setattr(agents, "_begun", lambda *_, **__: None)
     with pytest.raises(UsageError, match="the sweep did not start"):
         server.start(dataclasses.replace(asked, name="e", max_cost_seconds=10.0), "an agent")
+    (program / "space.toml").write_text("")
+    logged = Agents._logged
+
+    @contextlib.contextmanager
+    def changed(*words: Any, **how: Any) -> Iterator[Any]:
+        with logged(*words, **how) as found:
+            (program / "space.toml").unlink()
+            (program / "space.toml").symlink_to("/etc/passwd")
+            yield found
+
+    monkeypatch.setattr(Agents, "_logged", changed)
+    with pytest.raises(UsageError, match=r"cannot be started: space .* lies outside"):
+        server.start(dataclasses.replace(asked, name="f", max_cost_seconds=10.0, space="space.toml"), "an agent")
     assert server.budget()["used_seconds"] == 50.0
     with stores.opened(None) as store:
         for name in "de":  # a person's sweeps under names that agents have tried
