@@ -17,7 +17,7 @@ import shutil
 import signal
 import stat
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -233,19 +233,19 @@ def plan_cleaning(
     return Cleaning(sweep=sweep, freed=distinct, kept=kept, to_go_on=to_go_on, to_begin=to_begin)
 
 
-def beginnings(sweeps: Iterable[SweepRecord], folder: SweepFolder) -> dict[Path, str]:
+def beginnings(store: "WholeStore", sweep: SweepRecord, folder: SweepFolder) -> dict[Path, str]:
     """Returns the files of a sweep's folder with which agents of other sweeps begin, each with one such sweep's name.
 
     A sweep that has ended may get more budget, and then further trials of it begin so.
     """
     found: dict[Path, str] = {}
-    for sweep in sweeps:
-        section, parameters = sweep.spec.config.get("policy"), sweep.spec.space.get("parameters", ())
+    for other in (one for one in store.list_sweeps() if one.id != sweep.id):
+        section, parameters = other.spec.config.get("policy"), other.spec.space.get("parameters", ())
         given = [section.get("init_from") if isinstance(section, Mapping) else None]
         for one in parameters:
             given += one.get("choices", ()) if one.get("name") == INIT_FROM else ()
         inner = (folder.inner(Path(one)) for one in given if isinstance(one, str) and one)
-        found |= {path: sweep.spec.name for path in inner if path is not None}
+        found |= {path: other.spec.name for path in inner if path is not None}
     return found
 
 
@@ -335,7 +335,7 @@ def rename(store: "WholeStore", store_url: str, old: str, new: str, artifacts: P
         raise UsageError(f"sweep '{old}' has this name already; give another")
     sweep_files.require_idle(store, sweep, "renamed")
     before, after = (SweepFolder.of(store_url, name, artifacts) for name in (old, new))
-    if users := sorted(set(beginnings((one for one in store.list_sweeps() if one.id != sweep.id), before).values())):
+    if users := sorted(set(beginnings(store, sweep, before).values())):
         raise UsageError(
             f"agents of sweep '{users[0]}' begin with checkpoints of '{old}', which it names by their paths; keep the"
             f" name, or remove '{users[0]}' first"
@@ -430,7 +430,7 @@ def plan_removal(store: "WholeStore", store_url: str, name: str, artifacts: Path
         folder=folder.path,
         real=folder.real,
         left=folder.strangers(numbers),
-        begun=set(beginnings((one for one in store.list_sweeps() if one.id != sweep.id), folder).values()),
+        begun=set(beginnings(store, sweep, folder).values()),
     )
 
 

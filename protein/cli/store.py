@@ -226,8 +226,7 @@ def run_clean(command: Command) -> int:
             with working(f"looking at the files of {sweep.spec.name}"):
                 trials = store.trials(sweep.id, curves=False, last_points=True)
                 folder = SweepFolder.of(url, sweep.spec.name, artifacts)
-                begun = keeping.beginnings((one for one in store.list_sweeps() if one.id != sweep.id), folder)
-                goes_on = not arguments.finished
+                begun, goes_on = keeping.beginnings(store, sweep, folder), not arguments.finished
                 plans.append(keeping.plan_cleaning(sweep, trials, folder, goes_on=goes_on, begun=begun))
     for plan in plans:
         if not arguments.json:
