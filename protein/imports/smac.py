@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from protein.imports.runs import (
+    EQUAL_COST,
     Imported,
     Run,
     Source,
@@ -102,7 +103,7 @@ def _run(
         params=parameters({**config, **({} if budget_name is None else {budget_name: budget})}),
         end=end,
         score=sum(costs) / len(costs) if failed is None else None,
-        cost_seconds=source.seconds(seconds, {}),
+        cost_seconds=1.0 if source.cost == EQUAL_COST else seconds,
         reason=reason,
         began=moment(first["starttime"]),
     )

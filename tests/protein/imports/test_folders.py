@@ -118,6 +118,9 @@ class TestSmac:
         assert found.parameters["momentum"] == Float("momentum", 0.0, 0.9, when="optimizer == 'sgd'")
         assert any("1 forbidden clause of configspace.json" in note for note in found.notes)
         assert {run.cost_seconds for run in read("smac/plain", cost="equal").runs} == {1.0}
+        for cost in ("time", "cpu_time"):
+            told = [run.cost_seconds for run in read("smac/plain", cost=cost).runs]
+            assert told == [one[cost] or one["endtime"] - one["starttime"] for one in history["data"]]
 
     def test_a_budget_is_a_parameter(self) -> None:
         found = read("smac/budgets")
