@@ -562,9 +562,13 @@ class CommandRecord(Record):
         return points
 
     def _wall_seconds(self, now: float) -> float:
-        """Returns how long it has run by now, or until it ended, without the time in which it was stopped."""
+        """Returns how long it has run by now, or until it ended, without the time in which it was stopped.
+
+        Where the clock counts, that time does: what it has started may go on while it has stopped itself.
+        """
         until = self.process.ended_at if self.process.ended else now
-        return until - self.process.began - self.process.paused_seconds(self.process.began, until)
+        counts = self._settings.clock_counts
+        return until - self.process.began - (0.0 if counts else self.process.paused_seconds(self.process.began, until))
 
     @property
     def _by_clock(self) -> bool:

@@ -183,13 +183,14 @@ class Ended:
     is_lost = from_outside = False
     requested_end = None
     ended_by: int = 0
+    stopped: float = 0.0
 
     @property
     def ended_at(self) -> float:
         return time.monotonic()
 
     def paused_seconds(self, since: float, until: float) -> float:
-        return 0.0
+        return self.stopped
 
     def after_result(self) -> str:
         return ""
@@ -233,9 +234,10 @@ def test_a_cost_is_charged_once_whether_a_program_counts_it_on_or_anew(
     spent=st.floats(0.0, 400.0),
     counts=st.booleans(),
     killed=st.booleans(),
+    stopped=st.floats(0.0, 1.0),
 )
 def test_a_trial_costs_at_least_its_clock_where_that_counts(
-    ran: float, told: list[float], spent: float, counts: bool, killed: bool
+    ran: float, told: list[float], spent: float, counts: bool, killed: bool, stopped: float
 ) -> None:
     """Whatever it reports, it has nothing left at its cap, and what goes on has the rest of it alone."""
     backend, began = CommandBackend(Direction.MAXIMIZE), time.monotonic()
@@ -243,7 +245,7 @@ def test_a_trial_costs_at_least_its_clock_where_that_counts(
         one = job(Path(folder), "true", clock_counts=counts)
         one = dataclasses.replace(one, spent_seconds=spent, config={**one.config, "max_seconds": 500.0})
         record = CommandRecord(backend, one, CommandSettings.from_config(one.config), ["true"], Path(folder))
-        record.process = Ended(began=began - ran, ended_by=int(killed))  # type: ignore[assignment]
+        record.process = Ended(began=began - ran, ended_by=int(killed), stopped=stopped * ran)  # type: ignore[assignment]
         for seconds in told:
             record.take(f'{{"score": 1, "cost_seconds": {seconds!r}}}\n'.encode(), "report")
         assert record.wall_cost(time.monotonic()) is None or counts or not told
@@ -252,6 +254,7 @@ def test_a_trial_costs_at_least_its_clock_where_that_counts(
         points, cost = record.take_measurements(), record.outcome().cost_seconds
     backend.close()
     reported = 0.0 if not told else max(max(told) - record._costs_count_from, 0.0)
+    ran -= 0.0 if counts else stopped * ran
     if counts or not told:
         assert left is not None and left <= 500.0 - spent - max(ran, reported) + 1e-6
         assert cost >= max(ran, reported) and all(point.elapsed_seconds >= ran - 1e-6 for point in points)
