@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra._internal.utils import get_args
+from hydra.errors import HydraException
 from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -32,7 +33,7 @@ from protein.cli.sweep import carry_out, make_plan
 from protein.config import space_toml
 from protein.config.space_toml import SpaceFile
 from protein.direction import shown_trial
-from protein.errors import ProteinError, SpaceError, StoreMissing, UsageError
+from protein.errors import ProteinError, SpaceError, StoreMissing, UsageError, in_words
 from protein.hydra.ranges import Asked, as_it_is, read, word
 from protein.hydra.trial import OWN_LAUNCHERS, given_overrides, in_one_line
 from protein.names import NAME_LENGTH
@@ -278,5 +279,7 @@ def _check(asked: Asked, space: Space, start: dict[str, Any] | None, context: Hy
             configs += [space.snap({**first, parameter.name: one}) for one in choices]
     try:
         validate([asked.overrides(params) for params in configs])
-    except Exception as error:  # Hydra lets out those of others, too, such as a resolver's
+    except (HydraException, OmegaConfBaseException) as error:
         raise UsageError(in_one_line(error)) from error
+    except Exception as error:  # Hydra lets out those of others, too, such as a resolver's
+        raise UsageError(in_words(error)) from error

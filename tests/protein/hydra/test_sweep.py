@@ -21,6 +21,7 @@ from patience import PATIENCE_SECONDS, wait_until
 from trial_processes import TrialHere, trial_here
 
 from protein.__main__ import main
+from protein.errors import UsageError
 from protein.hydra import sweep as hydra_sweep
 from protein.hydra import trial as hydra_trial
 from protein.types import TrialRecord, TrialState
@@ -204,6 +205,18 @@ def test_of_two_sweeps_that_start_at_once_one_has_the_folder(
     assert sweep(folder, monkeypatch, *words, "hydra.sweeper.name=a") == 2
     assert "has the jobs of another sweep" in capsys.readouterr().err
     assert len(trials(folder, "b")) == 1
+
+
+@pytest.mark.parametrize(("error", "said"), [(AssertionError(), "AssertionError"), (KeyError("x"), "KeyError: 'x'")])
+def test_what_others_raise_while_a_config_is_composed_says_what_it_is(error: Exception, said: str) -> None:
+    def validate(batch: object) -> None:
+        raise error
+
+    asked: Any = types.SimpleNamespace(overrides=lambda params: [])
+    nothing: Any = types.SimpleNamespace(parameters=())
+    with pytest.raises(UsageError) as caught:
+        hydra_sweep._check(asked, nothing, {}, nothing, validate)
+    assert str(caught.value) == said
 
 
 @pytest.mark.slow
