@@ -41,7 +41,7 @@ _SCRATCH = "protein-trials-"  # what the names of slots' own folders begin with
 _OWNER = "owner"  # a file there: whose folder it is, one process a line, as `protein.run.lease` names them
 _PART = ".part"  # ends the name of a file that is being written
 _WHOLE = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oci"})  # a file there is seen when it is whole
-_Signature = tuple[int, int]  # of a file: when it was written, in ns, and its size in bytes
+_Signature = tuple[int, int, int]  # of a file: when it was written, in ns, its size in bytes, and its inode
 
 
 class Copies:
@@ -143,10 +143,15 @@ class Copier:
 
     def _run(self) -> None:
         while not self._end.wait(self._every_seconds):
-            now = signatures(self.directory)
-            # A file that changes between two looks is being written.
-            self._copy({path: one for path, one in now.items() if self._seen.get(path) == one})
-            self._seen = now
+            self._look()
+
+    def _look(self) -> None:
+        """Copies the files that are whole: a checkpoint that is written more often than this looks is one, too.
+
+        A file that changes between two looks is being written, unless another one has replaced it.
+        """
+        before, self._seen = self._seen, signatures(self.directory)
+        self._copy({path: one for path, one in self._seen.items() if path in before and _is_whole(before[path], one)})
 
     def _copy(self, files: dict[Path, _Signature]) -> None:
         self._problem = ""
@@ -478,6 +483,10 @@ def _is_plain(directory: Path, folder: Path) -> bool:
     return not any(place.is_symlink() for place in (folder, *folder.parents) if place.is_relative_to(directory))
 
 
+def _is_whole(before: _Signature, now: _Signature) -> bool:
+    return now == before or now[2] != before[2]
+
+
 def signatures(directory: Path) -> dict[Path, _Signature]:
     """Returns the files in a folder, and in those below it, but no links."""
     found = {}
@@ -485,5 +494,5 @@ def signatures(directory: Path) -> dict[Path, _Signature]:
         with contextlib.suppress(OSError):
             if path.is_file() and not path.is_symlink():
                 facts = path.stat()
-                found[path] = (facts.st_mtime_ns, facts.st_size)
+                found[path] = (facts.st_mtime_ns, facts.st_size, facts.st_ino)
     return found

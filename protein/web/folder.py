@@ -76,7 +76,7 @@ class _Folder:
         _, place = self._place(request)
         if not place.is_dir():
             return JSONResponse({} if place.is_file() else None)
-        sizes = {str(one.relative_to(place)): size for one, (_, size) in signatures(place).items()}
+        sizes = {str(one.relative_to(place)): size for one, (_, size, _) in signatures(place).items()}
         return Response(json.dumps(sizes), media_type="application/json")  # names may have bytes that are no UTF-8
 
     def read(self, request: Request) -> Response:

@@ -59,6 +59,29 @@ def test_files_are_copied_while_the_trial_runs_and_again_when_they_change(url: s
     assert copier.finish() == ""
 
 
+def test_a_file_that_is_replaced_all_the_time_is_copied_and_one_that_is_being_written_is_not(
+    url: str, tmp_path: Path
+) -> None:
+    copier = Copier(Copies(url), tmp_path / "trial", "0000", every_seconds=PATIENCE_SECONDS)
+    (tmp_path / "trial").mkdir()
+
+    def copied(**content: str) -> dict[str, str]:
+        for name, text in content.items():
+            place = tmp_path / "trial" / name
+            part = place.with_name("part") if name == "replaced" else place
+            part.write_text(text)
+            part.rename(place)
+        copier._look()
+        mirror(Copies(url), "0000", tmp_path / "seen")
+        return files(tmp_path / "seen")
+
+    assert copied(replaced="1", written="1") == {}
+    assert copied(replaced="22", written="22") == {"replaced": "22"}
+    assert copied(replaced="333", written="333") == {"replaced": "333"}
+    assert copied(replaced="4444") == {"replaced": "4444", "written": "333"}
+    assert copier.finish() == ""
+
+
 def test_what_cannot_be_copied_is_said_and_the_rest_is_copied(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
