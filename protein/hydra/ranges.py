@@ -15,7 +15,7 @@ import itertools
 import math
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -81,7 +81,7 @@ def read(params: Mapping[str, Any], arguments: list[str], loader: ConfigLoader) 
     """
     parser = OverridesParser.create(config_loader=loader)
     given: dict[str, tuple[str, Override | dict[str, Any]]] = {}
-    for key, value in _flat(params):
+    for key, value in flat(params, _MARKS).items():
         if isinstance(value, dict):
             given[key.lstrip("+")] = key, _table(key, value)
         else:
@@ -133,12 +133,12 @@ def _parsed(parser: OverridesParser, text: str, where: str) -> Override:
         raise UsageError(f"{where}{' '.join(str(error).split())}") from error
 
 
-def _flat(params: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """Returns the parameters by dotted name; a table of tables is a section."""
-    found: list[tuple[str, Any]] = []
-    for key, value in params.items():
-        is_section = isinstance(value, dict) and _MARKS.isdisjoint(value)
-        found += _flat(value, f"{prefix}{key}.") if is_section else [(f"{prefix}{key}", value)]
+def flat(values: Mapping[str, Any], marks: Collection[str] = (), prefix: str = "") -> dict[str, Any]:
+    """Returns values by dotted name. A table is a section, unless it has one of the marks."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        is_section = isinstance(value, dict) and not any(mark in value for mark in marks)
+        found |= flat(value, marks, f"{prefix}{key}.") if is_section else {f"{prefix}{key}": value}
     return found
 
 
@@ -173,7 +173,9 @@ def _of_override(override: Override) -> dict[str, Any] | None:
     if not override.is_sweep_override():
         return None
     try:
-        table = _interval(value) if isinstance(value, IntervalSweep) else _values(override)
+        table: dict[str, Any] = (
+            {"min": value.start, "max": value.end} if isinstance(value, IntervalSweep) else _values(override)
+        )
     except (HydraException, ValueError, TypeError, ArithmeticError) as error:
         raise UsageError(f"{override.input_line}: {error}") from error
     tags = sorted(value.tags) if isinstance(value, Sweep) else []
@@ -191,10 +193,6 @@ def _of_override(override: Override) -> dict[str, Any] | None:
     elif len(table["choices"]) == 1:
         return {"value": table["choices"][0]}
     return table
-
-
-def _interval(sweep: IntervalSweep) -> dict[str, Any]:
-    return {"min": sweep.start, "max": sweep.end}
 
 
 def _values(override: Override) -> dict[str, Any]:

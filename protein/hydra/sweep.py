@@ -34,7 +34,7 @@ from protein.config import space_toml
 from protein.config.space_toml import SpaceFile
 from protein.direction import shown_trial
 from protein.errors import ProteinError, SpaceError, StoreMissing, UsageError, in_words
-from protein.hydra.ranges import Asked, as_it_is, read, word
+from protein.hydra.ranges import Asked, as_it_is, flat, read, word
 from protein.hydra.trial import OWN_LAUNCHERS, given_overrides, in_one_line
 from protein.names import NAME_LENGTH
 from protein.run.command import SECTION
@@ -179,7 +179,7 @@ def _space(asked: Asked, given: dict[str, Any], config: DictConfig) -> SpaceFile
         raise UsageError(
             "there is nothing to search: give a range, as in lr='interval(1e-4, 1e-1)' or model=small,large"
         )
-    when, first = (_dotted(given[what]) for what in ("when", "start"))
+    when, first = (flat(given[what]) for what in ("when", "start"))
     for what, names in (("when", when), ("start", first)):
         for name in names:
             if name not in asked.tables:
@@ -197,13 +197,6 @@ def _space(asked: Asked, given: dict[str, Any], config: DictConfig) -> SpaceFile
     own = {name: value for name, key in asked.keys.items() if (value := _value(config, key)) is not None}
     start = {**own, **start}
     return dataclasses.replace(file, start=file.space.snap({**file.space.default(), **start}) if start else None)
-
-
-def _dotted(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in table.items():
-        found |= _dotted(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return found
 
 
 def _value(config: DictConfig, key: str) -> Any:
@@ -271,15 +264,17 @@ def _require_free(folder: Path, config: DictConfig, mark: str, name: str) -> Non
 def _check(asked: Asked, space: Space, start: dict[str, Any] | None, context: HydraContext, validate: Validate) -> None:
     """Raises `UsageError` where a config of the sweep cannot be composed: a name or a config that is not there."""
     first = space.default() if start is None else start
-    configs = [dict(first)]
+    configs = {"": dict(first)}
     for parameter in space.parameters:
-        group = asked.keys[parameter.name].lstrip("+").partition("@")[0]
+        key = asked.keys[parameter.name]
+        group = key.lstrip("+").partition("@")[0]
         if "choices" in asked.tables[parameter.name] and context.config_loader.get_group_options(group):
             choices = asked.tables[parameter.name]["choices"]
-            configs += [space.snap({**first, parameter.name: one}) for one in choices]
-    try:
-        validate([asked.overrides(params) for params in configs])
-    except (HydraException, OmegaConfBaseException) as error:
-        raise UsageError(in_one_line(error)) from error
-    except Exception as error:  # Hydra lets out those of others, too, such as a resolver's
-        raise UsageError(in_words(error)) from error
+            configs |= {f"{key}={one}: ": space.snap({**first, parameter.name: one}) for one in choices}
+    for what, params in configs.items():
+        try:
+            validate([asked.overrides(params)])
+        except (HydraException, OmegaConfBaseException) as error:
+            raise UsageError(f"{what}{in_one_line(error)}") from error
+        except Exception as error:  # Hydra lets out those of others, too, such as a resolver's
+            raise UsageError(f"{what}{in_words(error)}") from error

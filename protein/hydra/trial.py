@@ -6,7 +6,6 @@ import signal
 import sys
 import traceback
 from types import FrameType, TracebackType
-from typing import Any
 
 from hydra._internal.callbacks import Callbacks
 from hydra.core.utils import JobReturn, configure_log, run_job
@@ -28,7 +27,7 @@ def begin() -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # else Hydra prints what has failed, with a hint as the last line
     sys.excepthook = _print
     # The sweep, which is the multirun, calls these.
-    Callbacks.on_multirun_start = Callbacks.on_multirun_end = _not_here  # type: ignore[assignment]
+    Callbacks.on_multirun_start = Callbacks.on_multirun_end = lambda *_, **__: None  # type: ignore[method-assign]
 
 
 def run(context: HydraContext, function: TaskFunction, config: DictConfig) -> None:
@@ -68,10 +67,6 @@ def _print(kind: type[BaseException], error: BaseException, frames: TracebackTyp
     text = "".join(traceback.format_exception(kind, error, frames))
     last = ": ".join(filter(None, (kind.__name__, in_one_line(error))))
     print(text if text.endswith(f"{last}\n") else f"{text}{last}\n", end="", file=sys.stderr)
-
-
-def _not_here(callbacks: Callbacks, config: DictConfig, **more: Any) -> None:
-    pass
 
 
 def _job(context: HydraContext, function: TaskFunction, config: DictConfig, number: int) -> JobReturn:

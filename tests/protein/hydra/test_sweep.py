@@ -133,7 +133,11 @@ def test_callbacks_of_hydra_see_the_job_in_a_trial_and_not_the_multirun(
     [
         (["lr=0.1"], "there is nothing to search"),
         (["lrr=interval(0,1)"], "Could not override 'lrr'. To append to your config use +lrr="),
-        (["model=small,huge"], "Could not find 'model/huge'"),
+        (["model=small,huge"], "model=huge: In 'config': Could not find 'model/huge'"),
+        (
+            ["model=small,null"],
+            "model=null: ValueError: Config group override must be a string or a list. Got NoneType",
+        ),
         (
             [
                 "model=small,large",
@@ -167,44 +171,38 @@ def test_bad_input_is_one_line_and_leaves_nothing(
     assert sorted(folder.rglob("*")) == before
 
 
-def test_a_stored_sweep_keeps_its_ranges_and_its_folder(
+def test_a_stored_sweep_keeps_its_ranges_and_its_folder_also_from_one_that_starts_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = program("yaml", tmp_path)
     always = "hydra.sweeper.max_trials=1", "hydra.sweep.subdir=job-${hydra.job.num}-${hydra.job.override_dirname}"
-    assert sweep(folder, monkeypatch, "lr=interval(0,1)", "hydra.sweep.dir=out", *always) == 0
+    words = "lr=interval(0,1)", "hydra.sweep.dir=out", *always
+    check = hydra_sweep._check
+
+    def check_while_another_begins(*args: Any) -> None:
+        monkeypatch.setattr(hydra_sweep, "_check", check)
+        assert sweep(folder, monkeypatch, *words) == 0
+        check(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(hydra_sweep, "_check", check_while_another_begins)
+        assert sweep(folder, monkeypatch, *words, "hydra.sweeper.name=at-once") == 2
+    assert "has the jobs of another sweep" in capsys.readouterr().err
     assert (folder / "out" / "job-0-lr=0.1" / ".hydra").is_dir(), "an interpolation is one of the job"
-    for words, why in (
+    for other, why in (
         (["lr=interval(0,2)", "hydra.sweep.dir=out"], "exists with lr = "),
         (["lr=interval(0,1)", "hydra.sweep.dir=other"], "exists with hydra.sweep.dir = out (now other)"),
         (["lr=interval(0,1)", "hydra.sweep.dir=out", "note=other"], "exists with --command = "),
         (["lr=interval(0,1)", "hydra.sweeper.name=b", "hydra.sweep.dir=out"], "has the jobs of another sweep"),
     ):
         capsys.readouterr()
-        assert sweep(folder, monkeypatch, *words, *always) == 2
+        assert sweep(folder, monkeypatch, *other, *always) == 2
         assert why in capsys.readouterr().err
     assert not (folder / "other").exists()
     config = folder / "conf" / "config.yaml"
     config.write_text(config.read_text().replace("lr: 0.1", "lr: 0.5"))  # where it would begin, and no more
-    assert sweep(folder, monkeypatch, "lr=interval(0,1)", "hydra.sweep.dir=out", *always) == 0
+    assert sweep(folder, monkeypatch, *words) == 0
     assert len(trials(folder, "train")) == 1
-
-
-def test_of_two_sweeps_that_start_at_once_one_has_the_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder, words = program("yaml", tmp_path), ("lr=interval(0,1)", "hydra.sweep.dir=out", "hydra.sweeper.max_trials=1")
-    check = hydra_sweep._check
-
-    def check_while_another_begins(*args: Any) -> None:
-        monkeypatch.setattr(hydra_sweep, "_check", check)
-        assert sweep(folder, monkeypatch, *words, "hydra.sweeper.name=b") == 0
-        check(*args)
-
-    monkeypatch.setattr(hydra_sweep, "_check", check_while_another_begins)
-    assert sweep(folder, monkeypatch, *words, "hydra.sweeper.name=a") == 2
-    assert "has the jobs of another sweep" in capsys.readouterr().err
-    assert len(trials(folder, "b")) == 1
 
 
 @pytest.mark.parametrize(("error", "said"), [(AssertionError(), "AssertionError"), (KeyError("x"), "KeyError: 'x'")])
