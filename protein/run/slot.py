@@ -409,7 +409,10 @@ class Slot:
         return moved_job(job, here)
 
     def _sent_back(self, event: Finished) -> Finished:
-        """Returns the end of a trial with the controller's paths, after its files were copied."""
+        """Returns the end of a trial as the controller needs it, with its paths, after the files were copied."""
+        if event.outcome.end is TrialEnd.DISK:  # its reason asks for space
+            reason = f"{event.outcome.reason} on {platform.node()}"
+            event = dataclasses.replace(event, outcome=dataclasses.replace(event.outcome, reason=reason))
         copier, self._copier = self._copier, None
         if copier is None:
             return event

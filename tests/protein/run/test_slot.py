@@ -1,6 +1,7 @@
 """What a slot gives its trials of the node; how it copies their files: `tests/protein/run/test_copies.py`."""
 
 import dataclasses
+import platform
 import subprocess
 import tempfile
 from datetime import UTC, datetime
@@ -9,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from protein.ports import Job
+from protein.ports import Finished, Job
 from protein.run import lease, slot
 from protein.run.slot import Calibrating, Slot, SlotSettings
-from protein.types import Machine, Trial
+from protein.types import Machine, Outcome, Trial, TrialEnd
 
 
 class Recorder:
@@ -38,6 +39,20 @@ def test_a_trial_gets_the_gpus_of_its_slot(
     trial = Trial(id=1, sweep_id=1, number=0, params={}, seed=0, owner="test")
     slot.start(Job(trial=trial, config={}, directory=tmp_path, max_seconds=None, max_memory_bytes=None))
     assert recorder.jobs[0].resources.gpus == gpus
+
+
+def test_the_reason_of_a_full_disk_says_whose_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "node", lambda: "node-7")
+    trial = Trial(id=1, sweep_id=1, number=0, params={}, seed=0, owner="test")
+    ends = [
+        Finished(trial=trial, outcome=Outcome(end=end, reason="no room; free some space"))
+        for end in (TrialEnd.DISK, TrialEnd.FAILED)
+    ]
+    recorder: Any = Recorder()
+    recorder.poll = lambda _: [ends.pop()]
+    slot = Slot(SlotSettings(make_backend=lambda: recorder, artifacts=tmp_path, probe=""))
+    reasons = [one.outcome.reason for _ in range(2) for one in slot.poll(0.0) if isinstance(one, Finished)]
+    assert reasons == ["no room; free some space", "no room; free some space on node-7"]
 
 
 def test_nodes_that_are_told_later_know_the_machines_that_were_measured_before(tmp_path: Path) -> None:
