@@ -51,6 +51,7 @@ _MULTIRUN, _RESULTS = "multirun.yaml", "optimization_results.yaml"  # which Hydr
 # Of Hydra's own overrides, those that the sweep gives to its trials itself, and those that only a multirun reads.
 _SET = re.compile(r"[+~]*hydra(/sweeper|\.sweeper|\.mode|\.sweep\.dir)\b")
 _OF_MULTIRUN = re.compile(r"[+~]*hydra(/launcher|\.launcher|\.sweep)\b")
+_USED = re.compile(r"\$\{hydra[.:]sweeper\.(\w+)")  # options to which a config refers
 
 Validate = Callable[[Sequence[Sequence[str]]], None]
 
@@ -111,6 +112,8 @@ def _run(context: HydraContext, config: DictConfig, arguments: list[str], valida
     if is_new:
         _require_free(folder, config, mark, plan.spec.name)
     words = ["hydra/sweeper=protein_trial", "hydra.mode=MULTIRUN", f"{_FOLDER}={word(str(folder))}"]
+    used = options.keys() & set(_USED.findall(OmegaConf.to_yaml(config)))  # else a trial has none of the options
+    words += [f"++{_PREFIX}{option}={word(options[option])}" for option in sorted(map(str, used))]
     how = {**plan.spec.config[SECTION], "in_trial": shlex.join(map(as_it_is, [*in_trial, *words]))}
     spec = dataclasses.replace(plan.spec, config={**plan.spec.config, "own": own, SECTION: how})
     _check(asked, space.space, own["start"], context, validate)

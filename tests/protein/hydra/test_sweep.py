@@ -175,7 +175,8 @@ def test_a_stored_sweep_keeps_its_ranges_and_its_folder_also_from_one_that_start
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = program("yaml", tmp_path)
-    always = "hydra.sweeper.max_trials=1", "hydra.sweep.subdir=job-${hydra.job.num}-${hydra.job.override_dirname}"
+    of_job = "${hydra.job.num}-${hydra.job.override_dirname}-${hydra.sweeper.max_trials}-${hydra:sweeper.store}"
+    always = "hydra.sweeper.max_trials=1", f"hydra.sweep.subdir={of_job}"
     words = "lr=interval(0,1)", "hydra.sweep.dir=out", *always
     check = hydra_sweep._check
 
@@ -188,7 +189,7 @@ def test_a_stored_sweep_keeps_its_ranges_and_its_folder_also_from_one_that_start
         patch.setattr(hydra_sweep, "_check", check_while_another_begins)
         assert sweep(folder, monkeypatch, *words, "hydra.sweeper.name=at-once") == 2
     assert "has the jobs of another sweep" in capsys.readouterr().err
-    assert (folder / "out" / "job-0-lr=0.1" / ".hydra").is_dir(), "an interpolation is one of the job"
+    assert (folder / "out" / "0-lr=0.1-1-None" / ".hydra").is_dir(), "an interpolation is one of the job"
     for other, why in (
         (["lr=interval(0,2)", "hydra.sweep.dir=out"], "exists with lr = "),
         (["lr=interval(0,1)", "hydra.sweep.dir=other"], "exists with hydra.sweep.dir = out (now other)"),
