@@ -155,9 +155,6 @@ class ServedFiles:
     def put_file(self, source: str, path: str) -> None:
         self._server.insist("PUT", f"/files{self._place}{path}", Path(source))
 
-    def rm(self, path: str, *, recursive: bool) -> None:
-        self._server.insist("DELETE", f"/files{self._place}{path}")
-
     def _sizes(self, path: str) -> dict[str, int] | None:
         """Returns the sizes of a folder's files; None: there is nothing of this name."""
         found = json.loads(self._server.insist("GET", f"/list{self._place}{path}"))

@@ -394,7 +394,9 @@ class Slot:
         name = name_of(job, self._settings)
         here = {job.directory: self._scratch / name}
         shutil.rmtree(here[job.directory], ignore_errors=True)
-        if job.resumes is None:  # what another sweep has left under this name is not this trial's
+        # Under a URL, what another sweep has left under this name is not this trial's. A server has the sweep's own
+        # folder, which was cleared when the trial began, and in which the sweep counts its attempts.
+        if job.resumes is None and self._settings.artifacts_url is not None:
             copies.remove(name)
         else:
             copies.fetch(name, here[job.directory])

@@ -8,7 +8,6 @@ user are served. All calls need the token:
 | POST /look | writes messages of workers at their places, returns those for them, and which sweeps run; workers join |
 | GET /list/SWEEP/WORKER/TRIAL | the sizes of the files of a trial's folder |
 | GET, PUT /files/SWEEP/WORKER/TRIAL/FILE | reads a file there, or writes it as a whole |
-| DELETE /files/SWEEP/WORKER/TRIAL | removes a trial's folder |
 
 A worker that the sweep has given up has no folder of messages any more, and then none of this is done for it: a late
 report is lost, and a late file overwrites nothing. No symbolic link is followed.
@@ -21,7 +20,6 @@ import json
 import math
 import os
 import secrets
-import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -98,12 +96,6 @@ class _Folder:
             os.replace(unfinished, place)  # noqa: PTH105
         finally:
             unfinished.unlink(missing_ok=True)
-        return Response()
-
-    def remove(self, request: Request) -> Response:
-        _, place = self._place(request)
-        if place.is_dir():
-            shutil.rmtree(place)
         return Response()
 
     def _exchange(self, sweep: str, worker: str, at: int, read: int, new: bytes, room: int) -> bytes | None:
@@ -206,7 +198,6 @@ def _app(root: Path, token: str) -> App:
             Route("/list/{sweep}/{worker}/{path:any}", folder.listed, methods=["GET"]),
             Route(files, folder.read, methods=["GET"]),
             Route(files, folder.write, methods=["PUT"]),
-            Route(files, folder.remove, methods=["DELETE"]),
         ],
         exception_handlers={HTTPException: _refused, OSError: _failed, ClientDisconnect: _failed},
     )

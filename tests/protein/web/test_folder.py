@@ -1,6 +1,7 @@
 """`protein serve` before a folder: messages at their places, files, and what is refused."""
 
 import base64
+import contextlib
 import errno
 import http.client
 import json
@@ -16,12 +17,15 @@ from folder_workers import TOKEN, serving
 from patience import wait_until
 
 from protein.errors import UsageError
+from protein.ports import Job
 from protein.run.fleet import Fleet
 from protein.run.folder import FOLDER, FolderTransport
 from protein.run.mailbox import FROM_WORKER, TO_WORKER
 from protein.run.served import GoneError, ServedFiles, Server
-from protein.run.slot import Copier, Copies, SlotSettings
+from protein.run.slot import Copier, Copies, Slot, SlotSettings
 from protein.run.trainer import TrainerBackend
+from protein.sweep import resuming
+from protein.types import Trial
 from protein.web import folder
 
 PROBE = ".shared-x"
@@ -101,7 +105,7 @@ def test_files_come_and_go_and_no_path_leads_out(server: Server, sweep: Path, tm
     assert json.loads(server.call("GET", "/list/s/w/0000")) == {"deep/lög 100%?#": 3_000_000}
     wrong = ("0000/out/secret", "0000/link", "../../secret", "0000/../../../secret", "0000//deep", "0000/./deep", "/x")
     for path in (*wrong, ".workers/w/to-worker", ".x/y", "", "/", "0000/", "\0", f"../..{secret}"):
-        for method in ("GET", "PUT", "DELETE"):
+        for method in ("GET", "PUT"):
             with pytest.raises(UsageError, match=r"leads elsewhere|no trial's folder"):
                 server.call(method, f"/files/s/w/{path}", b"new" if method == "PUT" else b"")
     copies.put(log, "0000/file")
@@ -109,9 +113,31 @@ def test_files_come_and_go_and_no_path_leads_out(server: Server, sweep: Path, tm
         with pytest.raises(UsageError, match="cannot do that"):
             copies.put(log, path)
     assert secret.read_text() == "x"
-    copies.remove("0000")
-    copies.remove("0000")
-    assert not (sweep / "0000").exists() and secret.exists()
+
+
+class Backend:
+    """A backend that runs nothing, and keeps the job that it is given."""
+
+    def start(self, job: Job) -> None:
+        self.job = job
+
+    def close(self) -> None:
+        pass
+
+
+def test_each_attempt_finds_and_leaves_what_the_sweep_keeps_of_the_trial(server: Server, sweep: Path) -> None:
+    """As by the folder. A trial that never gets to a checkpoint is given up by the count of its attempts."""
+    backend: Any = Backend()
+    look(server)
+    trial = Trial(id=1, sweep_id=1, number=0, params={}, seed=0, owner="test")
+    job = Job(trial=trial, config={}, directory=sweep / "0000", max_seconds=None, max_memory_bytes=None)
+    settings = SlotSettings(make_backend=lambda: backend, artifacts=sweep, probe=PROBE)
+    for count in (1, 2):
+        assert resuming.attempt(sweep / "0000", 0) == count
+        with contextlib.closing(Slot(settings, ServedFiles(server, "s", "w"))) as slot:
+            slot.start(job)
+            (backend.job.directory / "log").write_text(f"{count}")
+        assert {file.name for file in (sweep / "0000").iterdir()} == {"attempts.json", "log"}
 
 
 def test_any_name_of_a_file_comes_and_goes_as_it_is(server: Server, sweep: Path, tmp_path: Path) -> None:
@@ -155,7 +181,6 @@ def test_a_worker_that_was_given_up_changes_no_file(server: Server, sweep: Path,
     calls: list[Any] = [
         lambda: copies.put(tmp_path / "large", "0000/late"),
         lambda: copies.fetch("0000", tmp_path / "back"),
-        lambda: copies.remove("0000"),
     ]
     for call in calls:
         with pytest.raises(GoneError, match="given this worker up"):
