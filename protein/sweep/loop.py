@@ -226,7 +226,7 @@ class _Loop:
         while True:
             self._follow_requests()
             self._watch_machine()
-            self._start_what_may()
+            more_may_start = self._start_what_may()
             if self._stop.is_set() or self._deadline.has_passed() or self._mistake:
                 for trial in self._trials.running.values():
                     self._backend.stop(trial, TrialEnd.INTERRUPTED, TrialEnd.INTERRUPTED.text)
@@ -242,7 +242,15 @@ class _Loop:
                 self._idle_seconds += time.monotonic() - idle_since
                 self._listener.update(self.status())
                 continue
-            self._take_news(POLL_SECONDS)
+            events = self._backend.poll(0.0 if more_may_start else POLL_SECONDS)
+            self._polled = time.monotonic()
+            for event in events:
+                if isinstance(event, Finished):
+                    self._on_finished(event)
+                    self._exhausted = False
+                else:
+                    self._on_progress(event)
+            self._trials.renew_leases()
             self._listener.update(self.status())
         if self._stopped_from_outside:
             self._trials.request(Request.RUN)  # it was followed; the next start of the sweep is to run
@@ -256,16 +264,6 @@ class _Loop:
                 self._settings.max_cost_seconds,
                 self._settings.max_trial_seconds,
             )
-
-    def _take_news(self, timeout_seconds: float) -> None:
-        events, self._polled = self._backend.poll(timeout_seconds), time.monotonic()
-        for event in events:
-            if isinstance(event, Finished):
-                self._on_finished(event)
-                self._exhausted = False
-            else:
-                self._on_progress(event)
-        self._trials.renew_leases()
 
     def conclude(self, error: BaseException | None) -> None:
         """Stores why the run has ended, and calls the user's commands. Trials have ended, or wait."""
@@ -354,19 +352,22 @@ class _Loop:
         places = workers if possible is None else min(workers, possible)
         return min(places - len(self._trials.running), self._launcher.num_free)
 
-    def _start_what_may(self) -> None:
+    def _start_what_may(self) -> bool:
+        """Starts trials. Returns whether more of them may start, but first it is to be looked for news."""
         while not self._exhausted and not self._nothing_to_start() and self._num_free() > 0:
             self._follow_requests(fresh=True)
             if self._held_back() or self._is_over():
-                return
+                return False
             if self._resume_next():
                 continue
             if self._waiting() and (self._remaining_trials() == 0 or self._is_enough()):
                 self._exhausted = True  # what waits does not fit, and nothing new is wanted
             else:
                 self._exhausted = not self._start_next()
-            if self._polled < time.monotonic() - NEWS_SECONDS and self._backend.num_slots() is not None:
-                self._take_news(0.0)  # where many slots are free at once, reports would wait for all starts
+            is_long_ago = self._trials.running and self._polled < time.monotonic() - NEWS_SECONDS
+            if is_long_ago and self._backend.num_slots() is not None:
+                return True  # where many slots are free at once, reports would wait for all starts
+        return False
 
     def _resume_next(self) -> bool:
         """Takes up a trial that waits. Returns False when none fits the budget and the time, or none waits."""

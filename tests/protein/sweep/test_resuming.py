@@ -421,9 +421,14 @@ def test_a_sweep_starts_no_more_than_the_backend_has_room_for_and_waits_for_room
 def test_reports_from_other_machines_do_not_wait_until_all_free_places_have_a_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait: float
 ) -> None:
-    """A suggestion may take a second, and a hundred places may be free. A trial that reports may be one to stop."""
+    """A suggestion may take a second, and a hundred places may be free. A trial that reports may be one to stop.
+
+    Where places get free as fast as trials start, the machine is watched and people see how far the sweep is all the
+    same.
+    """
     monkeypatch.setattr(loop, "NEWS_SECONDS", wait)
     calls: list[str] = []
+    monkeypatch.setattr(loop._Loop, "_watch_machine", lambda _: calls.append("watch"))
 
     class Instant:
         """Trials of other machines that end as soon as they are asked for."""
@@ -450,7 +455,7 @@ def test_reports_from_other_machines_do_not_wait_until_all_free_places_have_a_tr
 
     status = small_sweep.sweep(tmp_path, backend=Instant(), workers=3, budget_seconds=None, max_trials=3)
     assert [trial.end for trial in status.trials] == [TrialEnd.COMPLETE] * 3
-    assert calls[:6] == (["start", "poll"] * 3 if wait == 0.0 else ["start"] * 3 + ["poll"])
+    assert calls[:9] == (["watch", "start", "poll"] * 3 if wait == 0.0 else ["watch", *["start"] * 3, "poll", "watch"])
 
 
 def test_a_place_that_opens_while_the_loop_looks_does_not_end_the_sweep(tmp_path: Path) -> None:
