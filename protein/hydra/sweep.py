@@ -7,6 +7,7 @@ folder of the jobs is kept with the sweep: a resumed one goes on in the folder i
 
 import contextlib
 import dataclasses
+import enum
 import json
 import os
 import re
@@ -52,6 +53,7 @@ _MULTIRUN, _RESULTS = "multirun.yaml", "optimization_results.yaml"  # which Hydr
 _SET = re.compile(r"[+~]*hydra(/sweeper|\.sweeper|\.mode|\.sweep\.dir)\b")
 _OF_MULTIRUN = re.compile(r"[+~]*hydra(/launcher|\.launcher|\.sweep)\b")
 _USED = re.compile(r"\$\{hydra[.:]sweeper\.(\w+)")  # options to which a config refers
+_ABSENT = object()
 
 Validate = Callable[[Sequence[Sequence[str]]], None]
 
@@ -203,17 +205,19 @@ def _space(asked: Asked, given: dict[str, Any], config: DictConfig) -> SpaceFile
 
 
 def _value(config: DictConfig, key: str) -> Any:
-    """Returns the value that the program's config has without the sweep; None: none that could be searched."""
+    """Returns the value that the program's config has without the sweep, as a choice; None: it has none."""
     key = key.lstrip("+")
     if key in (groups := config.hydra.runtime.choices):
         return word(groups[key])
     try:
-        value = OmegaConf.select(config, key)
+        value = OmegaConf.select(config, key, default=_ABSENT)
     except OmegaConfBaseException:
         return None
     if OmegaConf.is_config(value):
-        value = OmegaConf.to_container(value)
-    return word(value) if isinstance(value, bool | int | float | str | list | dict) else None
+        value = OmegaConf.to_container(value, enum_to_str=True)
+    elif isinstance(value, enum.Enum | Path):  # as one writes it on a command line
+        value = value.name if isinstance(value, enum.Enum) else str(value)
+    return word(value) if isinstance(value, bool | int | float | str | list | dict | None) else None
 
 
 def _command_line(asked: Asked, overrides: list[str]) -> tuple[str, list[str]]:

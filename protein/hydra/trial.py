@@ -103,6 +103,6 @@ def _end(number: int, frame: FrameType | None) -> None:
     """Takes its job back from a scheduler, which would run it for nobody, and ends."""
     if (submitit := sys.modules.get("submitit")) is not None:
         for job in gc.get_objects():
-            if isinstance(job, submitit.Job):
+            if issubclass(type(job), submitit.Job):  # `isinstance` would ask, and so wake up, what stands for another
                 job.cancel()
     sys.exit(128 + number)

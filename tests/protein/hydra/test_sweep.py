@@ -206,6 +206,21 @@ def test_a_stored_sweep_keeps_its_ranges_and_its_folder_also_from_one_that_start
     assert len(trials(folder, "train")) == 1
 
 
+def test_a_sweep_begins_with_the_program_s_own_values_of_all_kinds() -> None:
+    own = {"name": "a b", "none": None, "end": TrialState.FAILED, "ends": [TrialState.FAILED, 1], "path": Path("/a")}
+    config = OmegaConf.create({"hydra": {"runtime": {"choices": {"model": "small"}}}, **own})
+    found = {key: hydra_sweep._value(config, key) for key in ("model", *own, "other")}
+    assert found == {
+        "model": "small",
+        "name": "'a b'",
+        "none": "null",
+        "end": "FAILED",
+        "ends": "[FAILED,1]",
+        "path": "'/a'",
+        "other": None,
+    }
+
+
 @pytest.mark.parametrize(("error", "said"), [(AssertionError(), "AssertionError"), (KeyError("x"), "KeyError: 'x'")])
 def test_what_others_raise_while_a_config_is_composed_says_what_it_is(error: Exception, said: str) -> None:
     def validate(batch: object) -> None:
