@@ -39,7 +39,7 @@ from protein.errors import ProteinError, UsageError, in_words
 from protein.ports import Finished, Job, TrialProgress
 from protein.run.command import CommandBackend
 from protein.run.function import ImportedFunction
-from protein.run.served import GoneError, ServedFiles
+from protein.run.served import AwayError, GoneError, ServedFiles
 from protein.run.slot import (
     Alive,
     Close,
@@ -541,7 +541,10 @@ def _read_backend(value: dict[str, Any]) -> Any:
 
 
 def work(folder: Path, ends_at: float = math.inf, served: ServedFiles | None = None) -> None:
-    """Does all that a worker's process does. Arguments: as of `Worker`. Exits where the sweep's words are none."""
+    """Does all that a worker's process does. Arguments: as of `Worker`.
+
+    Exits where the sweep's words are none, or where its server stays away.
+    """
     try:
         worker = Worker(folder, ends_at, served)
     except FileNotFoundError:  # the sweep has ended since
@@ -550,7 +553,7 @@ def work(folder: Path, ends_at: float = math.inf, served: ServedFiles | None = N
         worker.run(_say_ready)
     except GoneError:
         return
-    except ProteinError as error:
+    except (ProteinError, AwayError) as error:
         sys.exit(f"error: {error}")
 
 

@@ -126,7 +126,7 @@ class Server:
                 raise
             except OSError as error:
                 if time.monotonic() + wait > until:
-                    raise AwayError(*error.args) from error
+                    raise AwayError(f"{self.url}: {error}") from error
             time.sleep(wait)
             wait = min(2 * wait, LONGEST_WAIT)
 

@@ -17,6 +17,7 @@ from protein.errors import UsageError
 from protein.ports import Finished, Job
 from protein.run import mailbox
 from protein.run.mailbox import FROM_WORKER, TO_WORKER, Inbox, Outbox
+from protein.run.served import AwayError
 from protein.run.slot import Alive, Close, Facts, Leaving, Left, Ready, SlotSettings
 from protein.run.trainer import TrainerBackend
 from protein.types import PREEMPTED, Artifact, Outcome, Trial, TrialEnd
@@ -97,6 +98,19 @@ def test_a_worker_that_cannot_run_trials_says_so_to_its_sweep(
         worker.run()
     why = "n cannot import the function m:train" if isinstance(error, UsageError) else "ValueError: odd"
     assert inbox.receive() == [Left(why=why)]
+
+
+def test_a_worker_whose_server_stays_away_ends_with_one_line(
+    worker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Outbox(tmp_path / "sweep" / "0" / TO_WORKER).send(settings(tmp_path))
+
+    def away(*_: Any) -> None:
+        raise AwayError("http://h: [Errno 111] Connection refused")
+
+    monkeypatch.setattr(mailbox, "facts", away)
+    with pytest.raises(SystemExit, match=r"^error: http://h: \[Errno 111\] Connection refused$"):
+        mailbox.work(tmp_path / "sweep" / "0")
 
 
 def test_a_worker_whose_sweep_ends_before_it_has_said_anything_ends(

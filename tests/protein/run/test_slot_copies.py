@@ -116,7 +116,7 @@ def test_a_server_that_stays_away_is_waited_for_once_and_not_for_each_file(
     copier = Copier(Copies(ServedFiles(Server("http://h", "t" * 16), "s", "w")), tmp_path / "trial", "0000")
     for name in "abc":
         (tmp_path / "trial" / name).write_text(name)
-    assert copier.finish() == "'a' could not be copied: [Errno 111] Connection refused"
+    assert copier.finish() == "'a' could not be copied: http://h: [Errno 111] Connection refused"
     assert called == ["/files/s/w/0000/a"]
 
 
