@@ -132,7 +132,10 @@ class Server:
 
 
 class ServedFiles:
-    """The folders of a sweep's trials behind a server, with the calls of fsspec's file systems that `Copies` makes."""
+    """The folders of a sweep's trials behind a server, with the calls of fsspec's file systems that `Copies` makes.
+
+    Nothing can be removed: the folders are the sweep's own.
+    """
 
     def __init__(self, server: Server, sweep: str, worker: str) -> None:
         self._server, self._place = server, f"/{sweep}/{worker}"
