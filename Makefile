@@ -30,9 +30,10 @@ fi
 endef
 
 # $(call install,.[EXTRA]) builds the C++ code while the packages are downloaded and unpacked, which takes one core. What
-# has failed is at the log's end.
+# has failed is at the log's end. A shell keeps Ctrl-C from what runs in its background, so that is ended by hand.
 define install
 { $(PIP) --no-compile --no-build-isolation --no-deps -e . > $(LOG).native 2>&1 & }; \
+  trap "kill $$!; rm -f $(LOG).native; exit 130" INT TERM; \
   $(PIP) --no-compile --no-build-isolation --only-deps '$(1)'; packages=$$?; \
   wait $$!; native=$$?; \
   if test $$packages = 0 || test $$native != 0; then cat $(LOG).native; fi; rm $(LOG).native; \

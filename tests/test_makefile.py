@@ -2,14 +2,17 @@
 tools.
 """
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
-from patience import PATIENCE_SECONDS
+from patience import PATIENCE_SECONDS, wait_until
 
 ROOT = Path(__file__).parents[1]
 
@@ -101,6 +104,43 @@ def test_a_step_is_one_line_and_the_rest_is_in_a_log(
     assert end == kept[-20:] and end[-1] == f"{fails} prints 129" and of_make.startswith("make: ***")
     monkeypatch.setenv("FAILS", "nothing")
     assert make("build", f"VENV={environment}", f"PYTHON={python}").returncode == 0  # it goes on
+
+
+def test_ctrl_c_ends_what_is_built_in_the_background_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python, environment, running = tmp_path / "python", tmp_path / "venv", tmp_path / "running"
+    python.write_text(
+        PYTHON.replace("what=native", f'echo $$ > "{running}.native"; exec sleep 600').replace(
+            "what=packages", f'touch "{running}"; exec sleep 600'
+        )
+    )
+    python.chmod(0o755)
+    monkeypatch.setenv("FAILS", "nothing")
+    with subprocess.Popen(
+        ["make", "build", f"VENV={environment}", f"PYTHON={python}"],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as made:
+        native = Path(f"{running}.native")
+        try:
+            wait_until(lambda: running.exists() and native.exists() and native.read_text().endswith("\n"))
+            os.killpg(made.pid, signal.SIGINT)  # as a terminal does
+            assert made.wait(PATIENCE_SECONDS) != 0
+            wait_until(lambda: not is_alive(int(native.read_text())))
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(made.pid, signal.SIGKILL)
+    assert not (environment / "setup.log.native").exists()
+
+
+def is_alive(process: int) -> bool:
+    try:
+        return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @pytest.mark.parametrize(("target", "wanted"), [("build", False), ("sweep", False), ("test", True), ("check", True)])
