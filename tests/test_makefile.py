@@ -138,7 +138,7 @@ def test_ctrl_c_ends_what_is_built_in_the_background_too(tmp_path: Path, monkeyp
 
 def is_alive(process: int) -> bool:
     try:
-        return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
+        return bool(psutil.Process(process).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 
