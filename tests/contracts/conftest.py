@@ -5,7 +5,7 @@ import functools
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 import folder_workers
 import pytest
@@ -118,11 +118,9 @@ def tmp_path(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 
 def is_by_url(item: pytest.Item) -> bool:
-    return isinstance(item, pytest.Function) and "by_url" in getattr(item, "callspec", NoParams).params.values()
-
-
-class NoParams:
-    params: ClassVar[dict[str, str]] = {}
+    if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
+        return False
+    return any(isinstance(value, str) and value == "by_url" for value in item.callspec.params.values())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
