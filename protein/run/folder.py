@@ -30,6 +30,7 @@ from protein.run import lease
 from protein.run.fleet import Lost, News, RemoteSlot
 from protein.run.mailbox import (
     ALIVE,
+    ALIVE_SECONDS,
     DEAD_SECONDS,
     FROM_WORKER,
     TO_WORKER,
@@ -47,6 +48,7 @@ MAX_NOTE = 1000  # characters of what a worker says
 FOLDER = ".workers"  # a sweep's folder of messages, in that of its artifacts
 OWNER = "owner"  # a file there: the process of the sweep
 OFFER = "offer.json"  # a file there: what a worker has to know before it joins
+NEXT = "next"  # a file there: the name of the worker that goes first where another sweep has too few
 PLAIN = re.compile(r"\w[\w.-]{0,200}", re.ASCII)  # the name of a worker's folder, or of a sweep's
 
 
@@ -171,6 +173,7 @@ class FolderTransport(FileTransport[FileSlot]):
         self._sweep, self._waits = sweep, False
         self._failures: set[str] = set()  # of workers that never got ready, which are told once
         self._looked_at = -math.inf  # on the monotonic clock
+        self._next = ""  # what the file NEXT says
 
     def start(self, settings: SlotSettings, note: Callable[[str], None]) -> None:
         folder = settings.artifacts / FOLDER
@@ -208,6 +211,10 @@ class FolderTransport(FileTransport[FileSlot]):
                     news.append(self._end(worker, "has left"))
             for name in sorted(there - {worker.folder.name for worker in self._workers}):
                 self._admit(self._folder / name)
+            ready = [worker for worker in self._workers if worker.host]
+            if (next_ := max(ready, key=_goes_first).folder.name if ready else "") != self._next:
+                (self._folder / NEXT).write_text(next_)
+                self._next = next_
         if not self._workers and not self._waits:
             self._note(f"waiting for workers: protein worker {self.settings.artifacts.parent}")
             self._waits = True
@@ -239,6 +246,11 @@ class FolderTransport(FileTransport[FileSlot]):
         shutil.rmtree(worker.folder, ignore_errors=True)
         self._workers.remove(worker)
         return worker, Lost(why=f"{worker.name} {how}")
+
+
+def _goes_first(worker: FileSlot) -> tuple[bool, bool, bool, str]:
+    """Returns what is greatest for the worker that goes first: it hears the sweep, is idle, and leaves already."""
+    return worker.silence.seconds < 3 * ALIVE_SECONDS, worker.job is None, worker.leaving, worker.folder.name
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,6 +307,13 @@ def join(sweep: Path, worker: str) -> Path:
     for file in (TO_WORKER, FROM_WORKER):  # so that no machine remembers that they are not there
         (new / file).touch()
     return new.rename(sweep / worker)
+
+
+def goes_next(sweep: Path) -> str:
+    """Returns the name of the worker that a sweep would miss least; "": it has not said so."""
+    with contextlib.suppress(OSError):
+        return (sweep / NEXT).read_text(errors="replace")
+    return ""
 
 
 def _shows_life(folder: Path, signs: dict[Path, tuple[str, float]]) -> bool:

@@ -197,18 +197,18 @@ class Silence:
     """
 
     def __init__(self) -> None:
-        self._seconds, self.looked_at = 0.0, time.monotonic()
+        self.seconds, self.looked_at = 0.0, time.monotonic()
 
     def look(self, *, heard: bool) -> None:
         """Takes note of another look, and whether there was a sign of life."""
         now = time.monotonic()
-        self._seconds = 0.0 if heard else self._seconds + min(now - self.looked_at, ALIVE_SECONDS)
+        self.seconds = 0.0 if heard else self.seconds + min(now - self.looked_at, ALIVE_SECONDS)
         self.looked_at = now
 
     @property
     def is_death(self) -> bool:
         """Whether it has lasted for `DEAD_SECONDS`."""
-        return self._seconds > DEAD_SECONDS
+        return self.seconds > DEAD_SECONDS
 
 
 def show_life(new: Path, folder: Path) -> threading.Event:

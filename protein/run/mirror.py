@@ -25,7 +25,7 @@ from typing import Any
 
 from protein.errors import ProteinError
 from protein.files import replace_file
-from protein.run.folder import FOLDER, OFFER, PLAIN
+from protein.run.folder import FOLDER, NEXT, OFFER, PLAIN
 from protein.run.mailbox import ALIVE, FROM_WORKER, MAX_READ_BYTES, TO_WORKER, work
 from protein.run.served import FIRST_WAIT, LONGEST_WAIT, TOKEN, ServedFiles, Server
 from protein.run.slot import new_scratch, own_scratch
@@ -168,9 +168,9 @@ def _name(folder: Path) -> str:
 
 
 def _show(folder: Path, said: dict[str, Any]) -> None:
-    """Shows a sweep that runs, its signs of life, and whom else it has: an empty folder for each."""
+    """Shows a sweep that runs, its signs of life, who goes next, and whom else it has: an empty folder for each."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for name in (ALIVE, OFFER):
+    for name in (ALIVE, NEXT, OFFER):
         file, text = folder / name, str(said[name])
         if not file.exists() or file.read_text() != text:  # when it was written is when there was a sign
             replace_file(file, text.encode())

@@ -1,8 +1,8 @@
 """What `protein worker` does: a machine offers slots to the sweeps that run in a folder (`protein.run.folder`).
 
 Each slot that serves a sweep is a process of its own (`protein.run.mailbox`). The machine's slots go to the sweep that
-has the fewest workers. A sweep with at least two workers more than another one gives its last one away, when that has
-no trial.
+has the fewest workers. A sweep with at least two workers more than another one gives one away, when that has no trial.
+The sweep says which: it knows who is idle.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from protein.errors import UsageError
-from protein.run.folder import Offer, join, offers
+from protein.run.folder import Offer, goes_next, join, offers
 from protein.run.mailbox import FROM_WORKER, READY, Outbox
 from protein.run.served import TOKEN, Server
 from protein.run.slot import Left
@@ -204,12 +204,12 @@ class Workers:
         os.set_blocking(slot.process.stdout.fileno(), False)
 
     def _balance(self, found: Mapping[Path, Offer]) -> None:
-        """Frees a slot for another sweep, where its own has two workers more. One machine decides: that of the last."""
+        """Frees a slot for another sweep, where its own has two workers more, and says that this one goes next."""
         workers = {sweep: _workers(sweep) for sweep in found}
         for slot in self._slots:
             if slot.process is None or slot.moves or not (mine := workers.get(slot.sweep)):  # it has just ended
                 continue
-            if len(mine) - 2 >= min(map(len, workers.values())) and slot.is_ready and slot.folder.name == max(mine):
+            if len(mine) - 2 >= min(map(len, workers.values())) and slot.folder.name == goes_next(slot.sweep):
                 slot.moves = True
                 slot.process.send_signal(signal.SIGUSR2)
 

@@ -34,7 +34,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from protein.run.folder import FOLDER, OFFER, PLAIN, join, offers
+from protein.run.folder import FOLDER, NEXT, OFFER, PLAIN, goes_next, join, offers
 from protein.run.mailbox import ALIVE, FROM_WORKER, MAX_READ_BYTES, TO_WORKER
 from protein.run.served import MAX_FILE_BYTES, VERSION
 from protein.run.slot import signatures, version
@@ -125,7 +125,7 @@ class _Folder:
                     workers = [one.name for one in os.scandir(folder) if PLAIN.fullmatch(one.name) and one.is_dir()]
                 except (OSError, HTTPException):  # it has just ended
                     continue
-                found[name] = {**said, "workers": workers}
+                found[name] = {**said, NEXT: goes_next(folder), "workers": workers}
             self._seen = time.monotonic(), found
         return self._seen[1]
 

@@ -331,13 +331,19 @@ def test_slots_that_cannot_be_are_one_line(tmp_path: Path) -> None:
 
 
 class Process:
-    """A process of a slot, as subprocess gives it. It is ready at once."""
+    """A process of a slot, as subprocess gives it. It is ready at once, and says so to the sweep."""
 
     def __init__(self, command: list[str], env: dict[str, str], **_: Any) -> None:
         self.folder, self.env, self.signals = Path(command[4]), env, list[int]()
         self.code: int | None = None
         self.stdout = SimpleNamespace(read=lambda _: b"ready", close=lambda: None, fileno=lambda: 0)
+        self.outbox = Outbox(self.folder / FROM_WORKER)
+        self.outbox.send(Ready(facts=Facts(host="node", version="1", shares_artifacts=True), seconds_left=None))
         processes.append(self)
+
+    def leave(self) -> None:
+        self.outbox.send(Left())
+        self.code = 0
 
     def poll(self) -> int | None:
         return self.code
@@ -372,23 +378,66 @@ def serving() -> dict[str, int]:
 def test_the_slots_of_all_machines_are_shared_among_the_sweeps_of_the_folder(
     start: Callable[..., Fleet], machine: Callable[..., Any]
 ) -> None:
-    start("a")
-    machines = [machine(3), machine(2)]
+    sweeps, machines = [start("a")], [machine(3), machine(2)]
     for _ in range(4):
         for look in machines:
             look()
     assert serving() == {"a": 5}
-    start("b")
-    for count in range(1, 8):
+    sweeps.append(start("b"))
+    for _ in range(8):
+        for one in (*sweeps, *sweeps):  # it is seen who is there, and then heard who is ready
+            one.num_slots()
         for look in machines:
             look()
         asked = [process for process in processes if process.signals and process.code is None]
         assert len(asked) <= 1, "one slot moves at a time"
         for process in asked:
             assert process.signals == [signal.SIGUSR2], "it ends with its trial"
-            process.code = 0
-            process.folder.rename(process.folder.with_name(f".{count}"))  # the sweep has heard that it left
+            process.leave()
     assert serving() in ({"a": 3, "b": 2}, {"a": 2, "b": 3})
+
+
+def test_of_a_sweeps_workers_an_idle_one_that_hears_it_goes_to_another_sweep(
+    start: Callable[..., Fleet], machine: Callable[..., Any], tmp_path: Path, clock: list[float]
+) -> None:
+    """Their names tell nothing: with each of the four as the only such one."""
+    backend, look = start("a"), machine(4)
+    for _ in range(6):
+        look()
+        backend.num_slots()
+    assert len(processes) == backend.num_slots() == 4
+    start("b")
+    by_name = {process.folder.name: process for process in processes}
+    for number in range(4):
+        backend.start(a_job(tmp_path, number))
+    for number, slot in enumerate(list(backend._slots)):
+        job = slot.job
+        assert job is not None and job.trial.number == number
+        name = slot.name.removeprefix("worker ")
+        by_name[name].outbox.send(ended(job))
+        backend.poll(0.0)
+        backend.num_slots()
+        assert (tmp_path / "a" / folders.FOLDER / folders.NEXT).read_text() == name
+        for _ in range(4):  # of this one nothing is heard any more, and then it is not the one
+            clock[0] += mailbox.ALIVE_SECONDS
+            for process in processes:
+                if process.folder.name != name:
+                    process.outbox.send(Note(text=""))
+            backend.num_slots()
+        assert (tmp_path / "a" / folders.FOLDER / folders.NEXT).read_text() != name
+        by_name[name].outbox.send(Note(text=""))
+        backend.num_slots()
+        assert (tmp_path / "a" / folders.FOLDER / folders.NEXT).read_text() == name
+        backend.start(job)
+        assert slot.job is job
+    slot = min(backend._slots, key=lambda one: one.name)
+    assert slot.job is not None
+    by_name[slot.name.removeprefix("worker ")].outbox.send(ended(slot.job))
+    backend.poll(0.0)
+    backend.num_slots()
+    for _ in range(2):
+        look()
+    assert [process for process in processes if process.signals] == [by_name[slot.name.removeprefix("worker ")]]
 
 
 @pytest.mark.parametrize("others", [False, True])
@@ -437,7 +486,7 @@ def test_a_slot_that_dies_is_told_and_used_again_later(
     look()
     processes[0].code = -9
     look()
-    [said] = Inbox(processes[0].folder / FROM_WORKER).receive()
+    [_, said] = Inbox(processes[0].folder / FROM_WORKER).receive()
     assert isinstance(said, Left) and said.why.startswith("its process has ended with exit code -9")
     assert len(processes) == 1 and "slot 0 has failed (exit code -9)" in notes[-1]
     now = time.monotonic()

@@ -18,7 +18,7 @@ from protein.ports import Job
 from protein.run import folder as folders
 from protein.run import mirror as mirrors
 from protein.run.fleet import Fleet
-from protein.run.folder import FOLDER, FolderTransport, offers
+from protein.run.folder import FOLDER, FolderTransport, goes_next, offers
 from protein.run.mailbox import FROM_WORKER, TO_WORKER, Inbox, Outbox
 from protein.run.mirror import Mirror
 from protein.run.served import Server, read_token
@@ -272,10 +272,11 @@ def test_a_second_ctrl_c_leaves_nothing_behind(answers: Answers, ours: dict[str,
 
 
 def test_what_a_server_says_leads_out_of_no_folder(answers: Answers, ours: dict[str, str]) -> None:
-    said = {"alive": "0", "offer.json": "{}", "workers": ["../x", ".x", "a/b", "", "w"]}
+    said = {"alive": "0", "next": "w", "offer.json": "{}", "workers": ["../x", ".x", "a/b", "", "w"]}
     names = ("../y", "..", ".z", "/tmp/protein-test", "", "s")
     answers.answer = 200, ours, json.dumps({"sweeps": dict.fromkeys(names, said), "workers": {}}).encode()
     with contextlib.closing(Mirror(Server(answers.url, TOKEN), print)) as mirror:
         found = {str(path.relative_to(mirror.root)) for path in mirror.root.rglob("*")}
-        assert found == {"s", *(f"s/.workers{rest}" for rest in ("", "/alive", "/offer.json", "/w"))}
+        assert found == {"s", *(f"s/.workers{rest}" for rest in ("", "/alive", "/next", "/offer.json", "/w"))}
+        assert goes_next(mirror.root / "s" / ".workers") == "w"
         assert {path.name for path in mirror.root.parent.iterdir()} == {"owner", "sweeps"}

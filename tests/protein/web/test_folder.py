@@ -68,7 +68,7 @@ def test_messages_are_written_once_however_often_they_come(server: Server, sweep
         assert look(server, at=at, read=3, new=new) == b"tings"
     assert (worker / FROM_WORKER).read_bytes() == b"onetwo"
     said = json.loads(server.call("POST", "/look", b"{}"))
-    assert list(said["sweeps"]) == ["s"] and set(said["sweeps"]["s"]) == {"alive", "offer.json", "workers"}
+    assert list(said["sweeps"]) == ["s"] and set(said["sweeps"]["s"]) == {"alive", "next", "offer.json", "workers"}
     for at, read in ((7, 0), (-1, 0), (0, 1 << 70)):  # not after what is there
         assert look(server, at=at, read=read) is None if read < 1 << 63 else True
     for file in (TO_WORKER, FROM_WORKER):
