@@ -19,7 +19,8 @@ from urllib.parse import quote, urlsplit
 from protein.errors import ProteinError, UsageError
 
 TOKEN = "PROTEIN_TOKEN"  # the environment variable that may hold the token
-VERSION = "x-protein"  # the header by which a server says its version
+VERSION = "x-protein"  # the header by which a server says its version, to those with the token
+CHALLENGE = 'Bearer realm="protein serve"'  # what it says to others, in WWW-Authenticate
 CALL_SECONDS = 60.0  # without a byte, after which a call has failed
 INSIST_SECONDS = 120.0  # for which a call is made again: then the sweep has given this worker up
 FIRST_WAIT, LONGEST_WAIT = 0.2, 5.0  # seconds before it is made again
@@ -97,7 +98,7 @@ class Server:
         """Raises as `call` where an answer is none of our server, or a refusal."""
         status, theirs = answer.status, answer.headers.get(VERSION)
         said = http.client.responses.get(status, str(status))
-        if status in (401, 403):
+        if status == 401 and answer.headers.get("www-authenticate") == CHALLENGE:
             raise UsageError(f"{self.url} refuses this worker ({said}): give the token that its protein serve has")
         if theirs is None and status not in _PROXY:
             raise UsageError(f"what answers at {self.url} is no protein serve ({said})")

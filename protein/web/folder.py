@@ -36,7 +36,7 @@ from starlette.routing import Route
 
 from protein.run.folder import FOLDER, NEXT, OFFER, PLAIN, goes_next, join, offers
 from protein.run.mailbox import ALIVE, FROM_WORKER, MAX_READ_BYTES, TO_WORKER
-from protein.run.served import MAX_FILE_BYTES, VERSION
+from protein.run.served import CHALLENGE, MAX_FILE_BYTES, VERSION
 from protein.run.slot import signatures, version
 from protein.web.app import WholeRequests, configured
 from protein.web.security import App, Receive, Scope, Send
@@ -214,7 +214,7 @@ def _app(root: Path, token: str) -> App:
             # As the bytes that a file's name has: uvicorn's own path replaces those that are no UTF-8.
             await app({**scope, "path": os.fsdecode(unquote_to_bytes(scope["raw_path"]))}, receive, marked)
         else:
-            refusal = Response("the token is wrong", 401, {"connection": "close", "www-authenticate": "Bearer"})
+            refusal = Response("the token is wrong", 401, {"connection": "close", "www-authenticate": CHALLENGE})
             await refusal(scope, receive, send)
 
     return guarded

@@ -174,7 +174,9 @@ def ours() -> dict[str, str]:
     [
         (200, {}, b"<html>", "what answers at URL is no protein serve (OK)"),
         (301, {"location": "https://h/"}, b"", "what answers at URL is no protein serve (Moved Permanently)"),
-        (401, {}, b"", "URL refuses this worker (Unauthorized): give the token that its protein serve has"),
+        (401, {}, b"", "what answers at URL is no protein serve (Unauthorized)"),
+        (401, {"www-authenticate": "Bearer"}, b"", "what answers at URL is no protein serve (Unauthorized)"),
+        (403, {}, b"", "what answers at URL is no protein serve (Forbidden)"),  # such as protein view
         (200, {"x-protein": "0.0.1"}, b"{}", "protein serve at URL has protein 0.0.1, and this machine protein HERE:"),
         (413, {"ours": ""}, b"too\n large", "URL cannot do that: too large"),
         (404, {"ours": ""}, b"give another one", "URL: give another one"),

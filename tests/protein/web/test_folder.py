@@ -242,3 +242,5 @@ def test_bodies_are_limited_and_without_the_token_nothing_is_answered(server: Se
         for method, path in (("POST", "/look"), ("GET", "/files/s/w/.shared-x"), ("GET", "/"), ("PUT", "/look")):
             assert status(method, path, authorization=token) == (401, b"the token is wrong", None)
     assert status("GET", "/look")[0] == 401
+    with pytest.raises(UsageError, match=r"refuses this worker \(Unauthorized\): give the token"):
+        Server(server.url, f"{TOKEN}x").call("POST", "/look", b"{}")
