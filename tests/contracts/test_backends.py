@@ -6,6 +6,7 @@ A function of the user's cannot be killed: what only a process promises is asked
 import contextlib
 import dataclasses
 import os
+import platform
 import re
 import signal
 import threading
@@ -143,8 +144,10 @@ def test_a_failure_ends_that_trial_alone_with_its_reason_and_real_cost(
     ],
 )
 def test_a_process_that_fails_says_how(
-    trainers: Backend, tmp_path: Path, behaviour: str, end: TrialEnd, reason: str
+    request: pytest.FixtureRequest, trainers: Backend, tmp_path: Path, behaviour: str, end: TrialEnd, reason: str
 ) -> None:
+    if end is TrialEnd.DISK and request.node.callspec.params["trainers"] != "local":
+        reason += f" on {platform.node()}"
     _, finished = run(trainers, job(tmp_path, 0, behaviour=behaviour), job(tmp_path, 1))
     outcome = finished[0].outcome
     assert (outcome.end, outcome.score, outcome.reason) == (end, None, reason)
