@@ -92,6 +92,13 @@ def nearest(path: Path) -> Path:
     return next(place for place in (path, *path.parents) if place.exists())
 
 
+def regular(path: Path) -> Path:
+    """Returns a path that is to be read. Raises `OSError` for a pipe, or what else may never come to an end."""
+    if path.exists() and not path.is_file():
+        raise OSError("it is no regular file")
+    return path
+
+
 def prepare_folder(directory: Path) -> None:
     """Makes a folder of ours, where there is none yet.
 

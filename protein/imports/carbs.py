@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from protein.errors import SpaceError, UsageError
+from protein.files import regular
 from protein.imports.runs import Imported, Run, Source, experiment_of, parameters, reading
 from protein.space.parameters import Float, Integer, Parameter, Scale, free_name, parameter_name
 from protein.types import Direction, TrialEnd
@@ -148,7 +149,7 @@ class _State:
         self._path = path
         self._read: dict[str, array.array[float]] = {}
         with reading(f"{path} cannot be read as a state of CARBS"):
-            with path.open("rb") as file:
+            with regular(path).open("rb") as file:
                 start = file.read(len(_ZIP_IN_BASE64))
             if not start.startswith((_ZIP, _ZIP_IN_BASE64)):
                 raise UsageError(f"{path} is no state of CARBS, which is a ZIP file; give another")

@@ -14,6 +14,7 @@ from typing import Any
 
 from protein.config.puffer_ini import COST_PARAMETER, range_of
 from protein.errors import SpaceError, UsageError
+from protein.files import regular
 from protein.imports.runs import Imported, Run, Source, curve, existing, flat, listed, moment, parameters
 from protein.space.parameters import Parameter
 from protein.types import Direction
@@ -61,7 +62,7 @@ def read(source: Source) -> Imported:
 def _log(path: Path) -> dict[str, Any] | None:
     """Returns a file's contents; None where it is no log of a run. PufferLib may be writing it right now."""
     try:
-        data = json.loads(path.read_text())
+        data = json.loads(regular(path).read_text())
     except (ValueError, OSError, RecursionError):
         return None
     metrics = data.get("metrics") if isinstance(data, dict) else None

@@ -13,6 +13,7 @@ from typing import Any
 
 from protein.config import json_space
 from protein.errors import SpaceError, UsageError
+from protein.files import regular
 from protein.space.parameters import Parameter, free_name, parameter_name
 from protein.spelling import counted, nearest
 from protein.types import MAX_COST_SECONDS, Direction, Measurement, ParamValue, TrialEnd, is_score
@@ -349,7 +350,7 @@ def reading(fault: str, remedy: str = "it may be damaged, or cut short: copy it 
 def table_of(path: Path) -> dict[str, Any]:
     """Returns a JSON file that holds an object. Raises `UsageError` for any other, such as one that was cut short."""
     with reading(f"{path} cannot be read as JSON"):
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(regular(path).read_text(encoding="utf-8"))
     if not isinstance(data, dict):
         raise UsageError(f"{path} holds no JSON object, but a {type(data).__name__}; give another source")
     return data
@@ -362,7 +363,7 @@ def tables_of(path: Path) -> set[str] | None:
         UsageError: it cannot be read, or is damaged.
     """
     with reading(f"{path} cannot be read"):
-        with path.open("rb") as file:
+        with regular(path).open("rb") as file:
             if file.read(15) != b"SQLite format 3":
                 return None
         with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:

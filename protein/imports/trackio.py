@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from protein.errors import UsageError
+from protein.files import regular
 from protein.imports.runs import (
     Imported,
     Run,
@@ -114,7 +115,7 @@ def _rows(path: Path) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
 
 def _parquet(path: Path) -> list[dict[str, Any]]:
     parquet = needed("pyarrow.parquet", "'protein-sweep[parquet]'")
-    rows = sorted(parquet.read_table(path).to_pylist(), key=lambda row: row.get("id") or 0)
+    rows = sorted(parquet.read_table(regular(path)).to_pylist(), key=lambda row: row.get("id") or 0)
     return [_numbers({name: value for name, value in row.items() if value is not None}) for row in rows]
 
 

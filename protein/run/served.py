@@ -27,7 +27,7 @@ FIRST_WAIT, LONGEST_WAIT = 0.2, 5.0  # seconds before it is made again
 MAX_ANSWER_BYTES = 64 << 20  # that are held in memory
 MAX_FILE_BYTES = 16 << 30  # of one file of a trial
 _PROXY = (500, 502, 503, 504)  # what a proxy says where our server does not answer it
-_MIN_TOKEN = 16  # characters
+_MIN_TOKEN, _MAX_TOKEN = 16, 4096  # characters
 _PIECE = 1 << 20  # bytes of a file that are read at once
 
 
@@ -197,11 +197,12 @@ def read_token(file: Path | None) -> str | None:
     if file is not None:
         what = f"the token in {file}"
         try:
-            token = file.read_text(encoding="ascii").strip()
+            with file.open(encoding="ascii") as opened:
+                token = opened.read(_MAX_TOKEN + 1).strip()  # a device may never come to an end
         except (OSError, UnicodeError) as error:
             raise UsageError(f"{what} cannot be read ({error}); protein serve makes such a file") from error
     if token is not None and (
-        len(token) < _MIN_TOKEN or not token.isascii() or not token.isprintable() or " " in token
+        not _MIN_TOKEN <= len(token) <= _MAX_TOKEN or not token.isascii() or not token.isprintable() or " " in token
     ):
-        raise UsageError(f"{what} must have at least {_MIN_TOKEN} characters of ASCII, and no spaces")
+        raise UsageError(f"{what} must have {_MIN_TOKEN} to {_MAX_TOKEN} characters of ASCII, and no spaces")
     return token

@@ -6,9 +6,11 @@ import io
 import itertools
 import json
 import math
+import os
 import pickle
 import pickletools
 import shutil
+import signal
 import struct
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -19,6 +21,7 @@ import pytest
 from commands import Run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from patience import PATIENCE_SECONDS
 
 from protein.api import importing
 from protein.errors import UsageError
@@ -376,6 +379,26 @@ class TestWhatIsThere:
         shutil.copytree(ASSETS / "syne-tune/small", tmp_path / "both", dirs_exist_ok=True)
         with pytest.raises(UsageError, match="holds runs of syne-tune and of smac; name the tool"):
             importing.tool_of(str(tmp_path / "both"))
+
+    def test_a_pipe_is_one_line_and_nobody_waits_for_its_writer(self, tmp_path: Path) -> None:
+        def waits(*_: Any) -> None:
+            pytest.fail("it waits for the pipe")
+
+        before = signal.signal(signal.SIGALRM, waits)
+        signal.setitimer(signal.ITIMER_REAL, PATIENCE_SECONDS)
+        try:
+            names = ("x", "x.json", "x.csv", "x.db", "digits.db", "carbs_9obs.pt", "experiment_state-9.json")
+            for tool, name in itertools.product((None, *importing.TOOLS), names):
+                folder = tmp_path / f"{tool} {name}"
+                folder.mkdir()
+                os.mkfifo(folder / name)
+                for place in (folder / name, folder):
+                    with pytest.raises(UsageError) as caught:
+                        read(place, tool)
+                    assert "\n" not in str(caught.value)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(signal.SIGALRM, before)
 
     def test_of_two_experiments_one_is_named(self) -> None:
         with pytest.raises(UsageError, match=r"--experiment \(the folder\) is needed, one of: budgets/0, instances/0"):

@@ -237,6 +237,8 @@ def test_what_is_no_server_or_no_token_is_one_line(tmp_path: Path, monkeypatch: 
             monkeypatch.setenv("PROTEIN_TOKEN", text)
             with pytest.raises(UsageError, match=r"token|TOKEN"):
                 read_token(given)
+    with pytest.raises(UsageError, match="must have 16 to 4096 characters"):
+        read_token(Path("/dev/zero"))
     file.write_text(f"{TOKEN}\n")
     monkeypatch.setenv("PROTEIN_TOKEN", "x" * 16)
     assert read_token(file) == TOKEN and "PROTEIN_TOKEN" not in os.environ and read_token(None) is None
