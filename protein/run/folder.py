@@ -317,13 +317,16 @@ def goes_next(sweep: Path) -> str:
 
 
 def _shows_life(folder: Path, signs: dict[Path, tuple[str, float]]) -> bool:
-    """Whether a sweep has not ended, as `has_ended`, but by its own signs of life once it has been looked at."""
+    """Whether a sweep has not ended: as `has_ended`, but one of another machine has to show a new sign of life first.
+
+    A folder without an owner is a mirror (`protein.run.mirror`). What is new there, its server has seen alive.
+    """
     if (ended := _owner_has_ended(folder)) is not None:
         return not ended
     said, known = (folder / ALIVE).read_text(), signs.get(folder)
     if known is None or known[0] != said:
-        is_old = known is None and _is_old(folder / ALIVE)
-        signs[folder] = said, -math.inf if is_old else time.monotonic()
+        is_new = known is not None or not (folder / OWNER).exists()
+        signs[folder] = said, time.monotonic() if is_new else -math.inf
     return time.monotonic() - signs[folder][1] <= DEAD_SECONDS
 
 
