@@ -6,8 +6,9 @@ anything else is a defect and shows its traceback.
 
 import errno
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # of a disk that takes no more
 _REMEDIES = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "free some space"),
+    **dict.fromkeys(FULL, "free some space"),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "change its permissions"),
 }
 

@@ -5,7 +5,6 @@ Nothing heavy is imported before a command needs it, so that `protein --help` an
 """
 
 import contextlib
-import errno
 import gc
 import importlib
 import os
@@ -13,14 +12,13 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TextIO, cast
 
-from protein.errors import ProteinError
+from protein.errors import FULL, ProteinError
 from protein.trainer.errors import TrainerError
 
 INTERRUPTED_CODE = 130
 # Commands that end within seconds, and leave no garbage worth looking for; unless they watch a sweep.
 _SHORT = ("best", "pareto", "status")
 _WORK = ("sweep", "train", "worker", "serve")  # commands that go on where nobody reads their output any more
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -77,7 +75,7 @@ def answered(work: Callable[[], int], in_words: Callable[[str], str] = str) -> i
     except KeyboardInterrupt:
         return _report("interrupted", INTERRUPTED_CODE)
     except OSError as error:
-        if error.filename is None and error.errno not in _FULL:
+        if error.filename is None and error.errno not in FULL:
             raise
         if error.filename is None:
             _drop_output(sys.stdout)

@@ -215,7 +215,7 @@ class FolderTransport(FileTransport[FileSlot]):
             if (next_ := max(ready, key=_goes_first).folder.name if ready else "") != self._next:
                 (self._folder / NEXT).write_text(next_)
                 self._next = next_
-        if not self._workers and not self._waits:
+        if not self._waits and all(worker.leaving and worker.job is None for worker in self._workers):
             self._note(f"waiting for workers: protein worker {self.settings.artifacts.parent}")
             self._waits = True
         return news

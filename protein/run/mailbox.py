@@ -64,6 +64,7 @@ DEAD_SECONDS = 120.0  # after which a silent side is taken for dead
 POLL_SECONDS = 0.1  # between a worker's looks at its trial and its messages
 SETTINGS_SECONDS = 60.0  # within which the first message must be there
 MAX_BUSY_SECONDS = 1800.0  # with one trial's start, after which it counts as hung
+AGAIN = 75  # exit code of a worker whose disk was full: another one may take its place (EX_TEMPFAIL)
 READY = "ready"  # what a worker prints when it can take trials
 _LENGTH = struct.Struct("<q")
 FIRST_READ_BYTES = 64 << 10  # of a look: mostly all that there is
@@ -238,10 +239,13 @@ class Worker:
     It ends when it is told to; when its allocation ends, which is announced by a signal (of Slurm, SIGUSR1 some time
     before, SIGTERM for a preemption) or by the death of the process that started it: the trial then writes its
     checkpoint and is given back; and when the sweep has been silent for `DEAD_SECONDS`, or its folder of messages is
-    gone: nobody would take the result. After SIGUSR2 it ends with its trial.
+    gone: nobody would take the result. After SIGUSR2 it ends with its trial. When its own disk is full, it takes no
+    more trials, and ends once there is room: then another one may take its place.
 
     The folder of messages is in that of the sweep's artifacts. This machine may see that under another path.
     """
+
+    exit_code = 0  # of its process, once it has run
 
     def __init__(self, folder: Path, ends_at: float = math.inf, served: ServedFiles | None = None) -> None:
         """Opens the messages.
@@ -288,7 +292,9 @@ class Worker:
         left = min(one for one in (seconds_left(), self._ends_at - time.time()) if one is not None)
         self._send(Ready(facts=facts(settings, self._served), seconds_left=None if left == math.inf else left))
         on_ready()
-        while not (self._leaving and self._trial is None) and self._sweep_lives():
+        while self._sweep_lives():
+            if self._leaving and self._trial is None and (self._signal or not slot.is_full):
+                return
             self._looked = time.monotonic()
             if self._is_told_to_end(slot):
                 return
@@ -348,6 +354,7 @@ class Worker:
             except OSError as error:  # nor the next ones, which would all spend their attempts here
                 reason = f"its worker cannot start it: {error}"
                 self._leaving = True
+                self.exit_code = AGAIN if slot.is_full else 0
                 self._send(Leaving())
             else:
                 self._trial = job.trial
@@ -372,6 +379,8 @@ class Worker:
             self._send(*(moved_end(one, back) if isinstance(one, Finished) else one for one in news))
         if any(isinstance(one, Finished) for one in news):
             self._trial = None
+        if any(isinstance(one, Leaving) for one in news):
+            self._leaving, self.exit_code = True, AGAIN
 
     def _sweep_lives(self) -> bool:
         """Whether somebody would take a result: the sweep lives, and has not given this worker up.
@@ -551,6 +560,8 @@ def work(folder: Path, ends_at: float = math.inf, served: ServedFiles | None = N
         return
     try:
         worker.run(_say_ready)
+        if worker.exit_code:
+            sys.exit(worker.exit_code)
     except GoneError:
         return
     except (ProteinError, AwayError) as error:

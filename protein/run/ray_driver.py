@@ -34,7 +34,7 @@ from protein.errors import ProteinError, UsageError
 from protein.ports import Finished, Job
 from protein.run.fleet import Lost
 from protein.run.ray import Connect, Failure, Slots, Wanted
-from protein.run.slot import Facts, Note, Ready, Slot, facts, version
+from protein.run.slot import Facts, Leaving, Note, Ready, Slot, facts, version
 
 CONNECT_SECONDS = 5.0  # within which the head must accept a connection
 ANSWER_SECONDS = 10.0  # within which it must then say which protocol it speaks
@@ -213,6 +213,11 @@ class Cluster:
         for news in answer or []:
             if isinstance(news, Finished):
                 slot.is_busy = False
+            if isinstance(news, Leaving):  # the disk of its node is full
+                self._rest(slot.node)
+                for idle in [one for one in self._slots.values() if one.node == slot.node and not one.is_busy]:
+                    self._drop(idle, f"the disk of node {self._names[slot.node]} is full")
+                return
             self._send(news if isinstance(news, Note) else (slot.number, news))
         if slot.is_busy:
             self._call(slot, slot.actor.poll.remote(POLL_SECONDS))

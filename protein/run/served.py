@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from protein.errors import ProteinError, UsageError
+from protein.errors import FULL, ProteinError, UsageError
 
 TOKEN = "PROTEIN_TOKEN"  # the environment variable that may hold the token
 VERSION = "x-protein"  # the header by which a server says its version, to those with the token
@@ -123,9 +123,9 @@ class Server:
         while True:
             try:
                 return self.call(method, path, body, into=into)
-            except FileNotFoundError:  # ours, to be sent
-                raise
             except OSError as error:
+                if isinstance(error, FileNotFoundError) or error.errno in FULL:  # our file to be sent, or our disk
+                    raise
                 if time.monotonic() + wait > until:
                     raise AwayError(f"{self.url}: {error}") from error
             time.sleep(wait)

@@ -8,7 +8,8 @@ are here; beside them a slot is sent a `protein.ports.Job`, and sends the events
 Where the machines share no folder for the sweep's artifacts, files are copied through a URL (`Copies`). The trial then
 works in a folder of its node. Paths are translated on the way in and out, so the controller sees only its own. Files
 are copied while the trial runs, some seconds after they were written, so that another machine can go on from them when
-this one dies.
+this one dies. When its disk is full, another machine may have room: the trial is given back, as after its death.
+A full disk that all machines share is the sweep's own affair.
 """
 
 import contextlib
@@ -26,17 +27,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from protein.errors import TrialFailed, UsageError
+from protein.errors import FULL, TrialFailed, UsageError
 from protein.ports import Backend, Finished, Job, TrialProgress
 from protein.run import lease, speed
 from protein.run.machine import can_measure
 from protein.run.process import joined
 from protein.run.served import AwayError, GoneError, ServedFiles
-from protein.types import Artifact, Machine, Resources, Trial, TrialEnd
+from protein.types import PREEMPTED, Artifact, Machine, Resources, Trial, TrialEnd
 from protein.urls import without_password
 
 BATCH_SECONDS = 0.1  # reports are collected for so long before they are sent; the end of a trial is sent at once
 COPY_SECONDS = 5.0  # how often a running trial's folder is looked through
+FULL_SECONDS = 600.0  # after which a full disk is tried again: a quota shows no room
+MORE_ROOM = 1.25  # times what was free when the trial began that has filled a disk: then there is room again
 _SCRATCH = "protein-trials-"  # what the names of slots' own folders begin with
 _OWNER = "owner"  # a file there: whose folder it is, one process a line, as `protein.run.lease` names them
 _PART = ".part"  # ends the name of a file that is being written
@@ -348,6 +351,15 @@ class Slot:
         self._copier: Copier | None = None  # of the running trial
         self._notes: list[Note] = []  # for the next poll
         self._told_of_memory = False
+        self._free = 0  # bytes of this slot's own disk, when its last trial began
+        self._full_at: float | None = None  # when that trial has filled it, on the monotonic clock; None: it has not
+
+    @property
+    def is_full(self) -> bool:
+        """Whether its own disk has no room for a trial: one has filled it, and no more is free than at its start."""
+        if self._full_at is None or time.monotonic() - self._full_at > FULL_SECONDS:
+            return False
+        return _scratch_disk()[1] <= MORE_ROOM * self._free
 
     def start(self, job: Job) -> None:
         """Starts a trial; the one before must have finished."""
@@ -356,20 +368,36 @@ class Slot:
             self._told_of_memory = True
             why = "GPU memory cannot be measured (NVML), so --max-trial-gpu-memory is not kept"
             self._notes.append(Note(text=f"{platform.node()}: {why}"))
-        self._backend.start(job if self._copies is None else self._brought_here(job, self._copies))
+        if self._copies is None:
+            self._backend.start(job)
+            return
+        self._free = _scratch_disk()[1]
+        try:
+            self._backend.start(self._brought_here(job, self._copies))
+        except OSError as error:
+            if error.errno in FULL:
+                self._fill()
+                if self._scratch is not None:  # what has come so far would take the room
+                    shutil.rmtree(self._scratch, ignore_errors=True)
+                    self._scratch = None
+            raise
 
     def stop(self, trial: Trial, end: TrialEnd, reason: str) -> None:
         self._backend.stop(trial, end, reason)
 
-    def poll(self, timeout_seconds: float) -> list[TrialProgress | Finished | Note]:
-        """Waits for news, and then a moment more for further news, unless the trial has ended."""
+    def poll(self, timeout_seconds: float) -> list[TrialProgress | Finished | Note | Leaving]:
+        """Waits for news, and then a moment more for further news, unless the trial has ended.
+
+        The end of a trial that has filled this slot's own disk is followed by `Leaving`.
+        """
         events = self._backend.poll(timeout_seconds)
         until = time.monotonic() + BATCH_SECONDS
         while events and not isinstance(events[-1], Finished) and (rest := until - time.monotonic()) > 0:
             events += self._backend.poll(rest)
         news = [self._sent_back(event) if isinstance(event, Finished) else event for event in joined(events)]
         notes, self._notes = self._notes, []
-        return [*notes, *news]
+        is_filled = self._full_at is not None and any(isinstance(one, Finished) for one in news)
+        return [*notes, *news, *([Leaving()] if is_filled else [])]
 
     def close(self) -> None:
         """Kills what still runs. What the trial has left is copied."""
@@ -378,6 +406,13 @@ class Slot:
             self._copier.finish()
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _fill(self) -> None:
+        """Takes note that this slot's own disk is full."""
+        self._full_at = time.monotonic()
+        why = f"the disk of its {_scratch_disk()[0]} is full"
+        remedy = "free some space there, or set TMPDIR to a folder on a larger one"
+        self._notes.append(Note(text=f"{platform.node()} gets no trial for now: {why}; {remedy}"))
 
     def _resources(self, job: Job) -> Resources:
         """Returns what the trial may use here; cores and GPUs of the controller's machine mean nothing."""
@@ -413,8 +448,11 @@ class Slot:
     def _sent_back(self, event: Finished) -> Finished:
         """Returns the end of a trial as the controller needs it, with its paths, after the files were copied."""
         if event.outcome.end is TrialEnd.DISK:  # its reason asks for space
-            reason = f"{event.outcome.reason} on {platform.node()}"
-            event = dataclasses.replace(event, outcome=dataclasses.replace(event.outcome, reason=reason))
+            end, reason = TrialEnd.DISK, f"{event.outcome.reason} on {platform.node()}"
+            if self._copies is not None:  # the trial has written on this machine's own
+                self._fill()
+                end, reason = TrialEnd.INTERRUPTED, PREEMPTED + reason
+            event = dataclasses.replace(event, outcome=dataclasses.replace(event.outcome, end=end, reason=reason))
         copier, self._copier = self._copier, None
         if copier is None:
             return event
@@ -442,6 +480,12 @@ def new_scratch() -> Path:
     folder = Path(tempfile.mkdtemp(prefix=_SCRATCH))
     own_scratch(folder)
     return folder
+
+
+def _scratch_disk() -> tuple[Path, int]:
+    """Returns the folder in which slots have their own, and how many bytes are free on its disk."""
+    folder = Path(tempfile.gettempdir())
+    return folder, shutil.disk_usage(folder).free
 
 
 def own_scratch(folder: Path) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from protein.errors import UsageError
 from protein.run.folder import Offer, goes_next, join, offers
-from protein.run.mailbox import FROM_WORKER, READY, Outbox
+from protein.run.mailbox import AGAIN, FROM_WORKER, READY, Outbox
 from protein.run.served import TOKEN, Server
 from protein.run.slot import Left
 
@@ -138,14 +138,14 @@ class Workers:
                 continue
             slot.process.stdout.close()
             slot.process = None
-            if code:
+            if code not in (0, AGAIN):
                 with contextlib.suppress(OSError):  # it may not have said so itself
                     why = f"its process has ended with exit code {code}; what it printed is where the worker runs"
                     Outbox(slot.folder / FROM_WORKER).send(Left(why=why))
                 self._note(
                     f"slot {slot.number} has failed (exit code {code}); it is used again in {RETRY_SECONDS:.0f} s"
                 )
-            elif not slot.moves and self._ends_at < math.inf:  # it has ended, or no trial of it would end in time
+            elif not (code or slot.moves) and self._ends_at < math.inf:  # it ended, or no trial of it would end in time
                 self._done.add(slot.offer.process)
             if not slot.moves:  # the sweep may have given it up after a silence, too
                 slot.free_after = time.monotonic() + RETRY_SECONDS

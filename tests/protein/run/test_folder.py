@@ -25,7 +25,7 @@ from protein.run import lease, mailbox, worker
 from protein.run.fleet import Fleet
 from protein.run.folder import FolderTransport, offers
 from protein.run.mailbox import FROM_WORKER, TO_WORKER, Inbox, Outbox
-from protein.run.slot import Facts, Left, Note, Ready, SlotSettings, Stop
+from protein.run.slot import Facts, Leaving, Left, Note, Ready, SlotSettings, Stop
 from protein.run.trainer import TrainerBackend
 from protein.run.worker import Workers, _divided
 from protein.types import PREEMPTED, Outcome, Trial, TrialEnd
@@ -311,6 +311,36 @@ def test_workers_that_fail_before_they_are_ready_say_why_once(start: Callable[..
     assert notes[-2:] == ["worker w has failed: ValueError: x", waits]
 
 
+def test_a_trial_of_a_worker_whose_disk_is_full_goes_on_elsewhere_and_without_another_worker_the_sweep_waits(
+    start: Callable[..., Fleet], tmp_path: Path
+) -> None:
+    notes: list[str] = []
+    backend, job = start(notes=notes), a_job(tmp_path)
+    workers = [Joined(tmp_path / "s", name) for name in "ab"]
+    backend.num_slots()
+    for one in workers:
+        one.ready()
+    assert backend.num_slots() == 2
+    for one in workers:
+        backend.start(job)
+        assert any(isinstance(told, Job) for told in one.inbox.receive())
+        end = Outcome(end=TrialEnd.INTERRUPTED, reason=f"{PREEMPTED}no room on {one.folder.name}")
+        full = Note(text=f"{one.folder.name} gets no trial for now: its disk is full")
+        one.outbox.send(full, Finished(trial=job.trial, outcome=end), Leaving())
+        [event] = backend.poll(1.0)
+        assert isinstance(event, Finished) and event.outcome == end
+    backend.start(job)
+    assert backend.num_slots() == 0 and backend.poll(0.0) == []
+    waits = f"waiting for workers: protein worker {tmp_path}"
+    assert notes[-1] == waits and sum("its disk is full" in line for line in notes) == 2
+    workers[0].outbox.send(Left())  # there is room again, and it comes anew
+    backend.num_slots()
+    again = Joined(tmp_path / "s", "c")
+    backend.num_slots()
+    again.ready()
+    assert backend.num_slots() == 1 and any(isinstance(told, Job) for told in again.inbox.receive())
+
+
 @pytest.mark.parametrize(
     ("gpus", "slots", "each"),
     [
@@ -478,6 +508,21 @@ def test_a_sweep_that_sends_away_a_worker_with_little_time_is_left_alone(
         look()
     assert serving() == {"b": 2}
     assert not any(process.signals for process in processes), "none is freed for `a`"
+
+
+def test_a_slot_whose_disk_was_full_joins_its_sweep_again(
+    start: Callable[..., Fleet], machine: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start("a")
+    notes: list[str] = []
+    look = machine(notes=notes, seconds=3600.0)
+    look()
+    processes[0].code = mailbox.AGAIN
+    now = time.monotonic()
+    look()
+    monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=lambda: now + 11.0, time=time.time))
+    look()
+    assert serving() == {"a": 1} and notes == ["slot 0 joins sweep 'a'"] * 2
 
 
 def test_a_slot_that_dies_is_told_and_used_again_later(

@@ -29,11 +29,13 @@ class Slot:
     """A slot whose trials take long to start, and then run on."""
 
     start_seconds = 0.0
+    disk = ""  # what is wrong with its own
+    looks = 0  # at its disk
 
     def __init__(self, settings: SlotSettings, served: None) -> None:
         self.settings = settings
         self.jobs: list[Job] = []
-        self.ends: collections.deque[Finished] = collections.deque()
+        self.ends: collections.deque[Any] = collections.deque()
         made.append(self)
 
     def start(self, job: Job) -> None:
@@ -49,6 +51,11 @@ class Slot:
 
     def close(self) -> None:
         pass
+
+    @property
+    def is_full(self) -> bool:
+        self.looks += 1
+        return bool(self.disk)
 
 
 @pytest.fixture
@@ -204,6 +211,42 @@ def test_a_worker_that_leaves_gives_its_trial_back_by_the_names_of_the_sweep(
         assert finished.outcome.score == 1.0 and finished.artifacts[0].path == str(theirs / "0000" / "log")
     else:
         assert finished.outcome.end is TrialEnd.INTERRUPTED and finished.outcome.reason.startswith(PREEMPTED)
+
+
+@pytest.mark.parametrize("way", ["there is room", "told to end", "sweep ends"])
+def test_a_worker_whose_disk_is_full_gives_its_trial_back_and_ends_when_there_is_room(
+    worker: Any, tmp_path: Path, way: str
+) -> None:
+    """Another worker takes its place then, and no trial is lost to it meanwhile."""
+    trial = Trial(id=1, sweep_id=1, number=0, params={}, seed=0, owner="test")
+    job = Job(trial=trial, config={}, directory=tmp_path, max_seconds=None, max_memory_bytes=None)
+    outbox, inbox = Outbox(tmp_path / "sweep" / "0" / TO_WORKER), Inbox(tmp_path / "sweep" / "0" / FROM_WORKER)
+    outbox.send(settings(tmp_path), job)
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    slot = wait_for(lambda: made and made[-1].jobs and made[-1])
+    slot.disk = "full"
+    outcome = Outcome(end=TrialEnd.INTERRUPTED, reason=f"{PREEMPTED}no room", cost_seconds=1.0)
+    slot.ends.extend([Finished(trial=trial, outcome=outcome), Leaving()])
+    wait_for(lambda: slot.looks > 3 or not thread.is_alive())
+    assert thread.is_alive(), "it would come again at once, to a disk that is full"
+    outbox.send(job)
+    heard: list[Any] = []
+
+    def gives_back() -> bool:
+        heard.extend(inbox.receive())
+        return sum(isinstance(one, Finished) for one in heard) == 2
+
+    wait_for(gives_back)
+    assert len(slot.jobs) == 1 and Leaving() in heard and not any(isinstance(one, Left) for one in heard)
+    if way == "there is room":
+        slot.disk = ""
+    elif way == "told to end":
+        worker._on_signal(signal.SIGTERM, None)
+    else:
+        outbox.send(Close())
+    thread.join(PATIENCE_SECONDS)
+    assert not thread.is_alive() and inbox.receive()[-1] == Left() and worker.exit_code == mailbox.AGAIN
 
 
 @pytest.mark.parametrize(

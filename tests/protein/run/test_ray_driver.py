@@ -19,11 +19,13 @@ import ray  # noqa: E402
 from ray.exceptions import RayTaskError  # noqa: E402
 
 from protein.errors import UsageError  # noqa: E402
+from protein.ports import Finished  # noqa: E402
 from protein.run import ray_driver  # noqa: E402
 from protein.run.fleet import Lost  # noqa: E402
 from protein.run.ray import Connect, Needs, Slots, Wanted  # noqa: E402
 from protein.run.ray_driver import Cluster  # noqa: E402
-from protein.run.slot import Facts, Note  # noqa: E402
+from protein.run.slot import Facts, Leaving, Note  # noqa: E402
+from protein.types import Outcome, Trial, TrialEnd  # noqa: E402
 
 # As Ray 2.60 says it.
 ABOUT = (
@@ -183,6 +185,22 @@ def test_a_slot_without_a_trial_is_dropped_when_its_node_has_left(
     assert list(cluster._slots) == [2]
     assert Note(text="node north has left the cluster") in sent.messages
     assert (1, Lost(why="node north died")) in sent.messages and sent.messages[-1] == Slots(number=1)
+
+
+def test_a_node_whose_disk_a_trial_has_filled_rests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_driver, "ray", SimpleNamespace(nodes=list, kill=lambda actor: None))
+    sent: Any = Sent()
+    cluster = Cluster(sent, Connect(address=None, needs=Needs(), slot=ray_clusters.settings(tmp_path)))
+    cluster._names, cluster._room = {"a": "north", "b": "south"}, {"a": 3, "b": 1}
+    for number, node, is_busy in ((0, "a", True), (1, "a", False), (2, "a", True), (3, "b", False)):
+        cluster._slots[number] = ray_driver._Slot(number=number, node=node, actor=None, is_busy=is_busy)
+    trial = Trial(id=1, sweep_id=1, number=0, params={}, seed=0, owner="test")
+    end = Finished(trial=trial, outcome=Outcome(end=TrialEnd.INTERRUPTED, reason="preempted: no room"))
+    cluster._on_answer(cluster._slots[0], [end, Leaving()])
+    lost = Lost(why="the disk of node north is full")
+    assert [one for one in sent.messages if not isinstance(one, Slots)] == [(0, end), (0, lost), (1, lost)]
+    assert set(cluster._slots) == {2, 3} and cluster._room == {"b": 1}
+    assert sent.messages[-1] == Slots(number=3) and "a" in cluster._rests
 
 
 @pytest.fixture

@@ -5,19 +5,21 @@ import functools
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import fsspec
 import pytest
+from full_disk import largest_file
 from patience import PATIENCE_SECONDS
 
 from protein.errors import UsageError
 from protein.ports import Finished, Job
 from protein.run import served
 from protein.run.served import ServedFiles, Server
-from protein.run.slot import Copier, Copies, Slot, SlotSettings, facts, mirror, put_probe, remove_probe
+from protein.run.slot import Copier, Copies, Leaving, Note, Slot, SlotSettings, facts, mirror, put_probe, remove_probe
 from protein.run.trainer import TrainerBackend
-from protein.types import CONTINUABLE, Trial, TrialEnd
+from protein.types import CONTINUABLE, PREEMPTED, Outcome, Trial, TrialEnd
 
 
 @pytest.fixture(params=["memory", "file"])
@@ -186,6 +188,84 @@ def test_a_slot_works_in_a_folder_of_its_node_and_reports_the_controllers_paths(
     assert all(Path(one.path).is_file() for one in second.artifacts)
     slot.close()
     assert list((tmp_path / "scratch").glob("protein-trials-*")) == []
+
+
+class Ends:
+    """A backend whose trials end at once as they are told to."""
+
+    def __init__(self, *ends: TrialEnd) -> None:
+        self._ends, self._jobs = list(ends), list[Job]()
+
+    def start(self, job: Job) -> None:
+        self._jobs.append(job)
+
+    def poll(self, timeout_seconds: float) -> list[Finished]:
+        outcome = Outcome(end=self._ends.pop(0), reason="no room; free some space", cost_seconds=3.0, steps=2)
+        return [Finished(trial=self._jobs.pop().trial, outcome=outcome)]
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_trial_that_fills_the_disk_of_its_slot_is_preempted_and_no_other_comes_until_there_is_room(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform.node", lambda: "n7")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    free, now = [1000], [0.0]
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free[0]))
+    clock = SimpleNamespace(monotonic=lambda: now[0])
+    make: Any = functools.partial(Ends, TrialEnd.FAILED, TrialEnd.DISK)
+    one = Slot(SlotSettings(make_backend=make, artifacts=tmp_path / "runs", probe="", artifacts_url=url))
+    one.start(job(tmp_path / "runs", 0))
+    [failed] = one.poll(0.0)
+    assert isinstance(failed, Finished) and failed.outcome.end is TrialEnd.FAILED and not one.is_full
+    one.start(job(tmp_path / "runs", 1))
+    monkeypatch.setattr("protein.run.slot.time", clock)
+    note, end, leaving = one.poll(0.0)
+    said = f"n7 gets no trial for now: the disk of its {tmp_path} is full; "
+    assert note == Note(text=f"{said}free some space there, or set TMPDIR to a folder on a larger one")
+    assert isinstance(end, Finished) and leaving == Leaving()
+    preempted = f"{PREEMPTED}no room; free some space on n7"
+    assert end.outcome == Outcome(end=TrialEnd.INTERRUPTED, reason=preempted, cost_seconds=3.0, steps=2)
+    assert one.is_full, "what it has written itself and is removed was not enough"
+    free[0] = 1300
+    assert not one.is_full
+    free[0], now[0] = 0, 599.0
+    assert one.is_full
+    now[0] = 601.0
+    assert not one.is_full, "a quota shows no room"
+    one.close()
+
+
+def test_what_a_trial_goes_on_from_may_fill_the_disk_of_its_slot(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "state").write_bytes(bytes(100_000))
+    Copies(url).put(tmp_path / "state", "0000/state")
+    make: Any = Ends
+    one = Slot(SlotSettings(make_backend=make, artifacts=tmp_path / "runs", probe="", artifacts_url=url))
+    resumed = job(tmp_path / "runs", 0, resumes=tmp_path / "runs" / "0000" / "state")
+    with largest_file(10_000), pytest.raises(OSError, match="File too large"):
+        one.start(resumed)
+    assert list(tmp_path.glob("protein-trials-*")) == [], "what has come so far would take the room"
+    assert one.is_full and ["is full" in note.text for note in one._notes] == [True]
+    one.close()
+
+
+def test_a_full_disk_is_not_taken_for_a_server_that_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[str] = []
+
+    def full(server: Server, method: str, path: str, body: bytes, *, into: Path) -> bytes:
+        called.append(path)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Server, "call", full)
+    monkeypatch.setattr(served, "INSIST_SECONDS", 0.0)
+    with pytest.raises(OSError, match="No space left on device") as raised:
+        Server("http://h", "t" * 16).insist("GET", "/files/x", into=tmp_path / "x")
+    assert raised.value.errno == 28 and called == ["/files/x"]
 
 
 def test_a_trial_that_begins_finds_nothing_of_an_earlier_sweep(url: str, tmp_path: Path) -> None:
