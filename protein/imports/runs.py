@@ -158,7 +158,7 @@ def known_cost(seconds: Any) -> float | None:
 
 
 def number(value: Any) -> float | None:
-    """Returns a number; None for what is none. Raises `OverflowError` for an integer beyond every float."""
+    """Returns a value as a float, or None if it is not a number. Raises `OverflowError` for too large an integer."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
