@@ -12,7 +12,6 @@ Source: Huang et al. 2022, "The 37 Implementation Details of Proximal Policy Opt
 al. 2022, "CleanRL", JMLR 23(274).
 """
 
-import argparse
 import math
 import sys
 from pathlib import Path
@@ -25,7 +24,7 @@ from torch.distributions import Categorical, Independent, Normal
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from peers.recording import Recording
+from peers.recording import Recording, run_peer
 from peers.settings import CLEAN, Clean
 from peers.worlds import clean_envs, own_scores
 
@@ -142,19 +141,5 @@ def train(name: str, seed: int, recording: Recording) -> None:
         update(agent, optimizer, c, tuple(part.flatten(0, 1) for part in parts))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--env", required=True, choices=list(CLEAN))
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--goal", type=float, required=True)
-    parser.add_argument("--max-seconds", type=float, required=True)
-    parser.add_argument("--threads", type=int, required=True)
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    recording = Recording(arguments.goal, arguments.max_seconds)
-    train(arguments.env, arguments.seed, recording)
-    recording.finish()
-
-
 if __name__ == "__main__":
-    main()
+    run_peer(__doc__, CLEAN, train)

@@ -6,7 +6,7 @@ It needs skrl: pip install skrl. skrl publishes no settings for these environmen
 and its way to make environments; the epsilon of Adam is PyTorch's. It writes no logs and no checkpoints.
 """
 
-import argparse
+import functools
 import sys
 import tempfile
 from pathlib import Path
@@ -23,7 +23,7 @@ from skrl.utils import set_seed
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from peers.clean import mlp
-from peers.recording import Recording
+from peers.recording import Recording, run_peer
 from peers.settings import CLEAN, RUST
 from peers.worlds import clean_envs
 
@@ -110,20 +110,6 @@ def train(name: str, seed: int, recording: Recording, folder: str) -> None:
         return
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--env", required=True, choices=RUST)
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--goal", type=float, required=True)
-    parser.add_argument("--max-seconds", type=float, required=True)
-    parser.add_argument("--threads", type=int, required=True)
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    recording = Recording(arguments.goal, arguments.max_seconds)
-    with tempfile.TemporaryDirectory() as folder:
-        train(arguments.env, arguments.seed, recording, folder)
-    recording.finish()
-
-
 if __name__ == "__main__":
-    main()
+    with tempfile.TemporaryDirectory() as place:
+        run_peer(__doc__, RUST, functools.partial(train, folder=place))

@@ -5,12 +5,15 @@ vectorised step. Seconds are those of training: they begin with the first step, 
 were made. `step` says when to stop: at the goal, or at the limit. `finish` prints one JSON line, which `run.py` reads.
 """
 
+import argparse
 import collections
 import json
 import os
 import statistics
 import time
+from collections.abc import Callable, Iterable
 
+import torch
 from measured_run import Waits
 
 WINDOW = 100  # episodes over which the score is averaged
@@ -76,3 +79,26 @@ class Recording:
                 }
             )
         )
+
+
+def run_peer(
+    description: str | None, environments: Iterable[str], train: Callable[[str, int, Recording], None]
+) -> None:
+    """Runs a peer as `run.py` asks for it on the command line.
+
+    Args:
+        description: of the program.
+        environments: that it knows.
+        train: trains in an environment with a seed, and tells the recording.
+    """
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--env", required=True, choices=list(environments))
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--goal", type=float, required=True)
+    parser.add_argument("--max-seconds", type=float, required=True)
+    parser.add_argument("--threads", type=int, required=True)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    recording = Recording(arguments.goal, arguments.max_seconds)
+    train(arguments.env, arguments.seed, recording)
+    recording.finish()

@@ -6,7 +6,6 @@ It needs rlox: pip install rlox. Its defaults are CleanRL's settings for CartPol
 environment in Rust; LunarLander is Gymnasium's, in one process.
 """
 
-import argparse
 import os
 import sys
 from pathlib import Path
@@ -20,7 +19,7 @@ from rlox.algorithms.ppo import PPO
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from peers.recording import Recording
+from peers.recording import Recording, run_peer
 from peers.settings import CLEAN, RUST
 
 
@@ -51,6 +50,7 @@ class Counted:
 
 def train(name: str, seed: int, recording: Recording) -> None:
     s = CLEAN[name]
+    torch.manual_seed(seed)
     ppo = PPO(
         name.removeprefix("gym:"),
         n_envs=s.num_envs,
@@ -74,20 +74,5 @@ def train(name: str, seed: int, recording: Recording) -> None:
         return
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--env", required=True, choices=RUST)
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--goal", type=float, required=True)
-    parser.add_argument("--max-seconds", type=float, required=True)
-    parser.add_argument("--threads", type=int, required=True)
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    torch.manual_seed(arguments.seed)
-    recording = Recording(arguments.goal, arguments.max_seconds)
-    train(arguments.env, arguments.seed, recording)
-    recording.finish()
-
-
 if __name__ == "__main__":
-    main()
+    run_peer(__doc__, RUST, train)

@@ -6,13 +6,11 @@ It needs stable-baselines3, and OpenCV for Atari: pip install 'protein-sweep[ben
 makes them: one after another in one process.
 """
 
-import argparse
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack, VecNormalize
@@ -20,7 +18,7 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from peers.recording import Recording
+from peers.recording import Recording, run_peer
 from peers.settings import STABLE
 from peers.worlds import Score, is_own, make_one, make_own, own_scores
 
@@ -114,19 +112,5 @@ def train(name: str, seed: int, recording: Recording) -> None:
     model.learn(s.total_timesteps, callback=Watch(recording))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--env", required=True, choices=list(STABLE))
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--goal", type=float, required=True)
-    parser.add_argument("--max-seconds", type=float, required=True)
-    parser.add_argument("--threads", type=int, required=True)
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    recording = Recording(arguments.goal, arguments.max_seconds)
-    train(arguments.env, arguments.seed, recording)
-    recording.finish()
-
-
 if __name__ == "__main__":
-    main()
+    run_peer(__doc__, STABLE, train)
